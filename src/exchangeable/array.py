@@ -1,0 +1,318 @@
+"""Exchangeable arrays: which cells are observed, and the values observed there.
+
+Letters used for sizes throughout the package:
+
+    D  order of the array (number of axes)      E  observed cells
+    N  members of one axis                      Q  queried cells
+    K  channels of a cell                       G  groups that a pooling forms
+    O  channels a layer gives out               S  a subset of the axes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from exchangeable.groups import Axes, Directory, Groups, check_axes, keys_of, position
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike as NumpyLike
+    from scipy.sparse import coo_array
+
+    ArrayLike = Tensor | NumpyLike
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Which cells, with no word about their values; in any order, and as often as asked.
+
+    Every layer of a network runs on the same cells, so arrays share one ``Support`` and
+    the groups it works out are computed once per batch rather than once per layer.
+    Queried cells are ``numbered_by`` the directory of the cells that were observed.
+    """
+
+    index: Tensor  # (E, D) int64; row e holds the coordinates of cell e
+    shape: tuple[int, ...]  # (N_1, ..., N_D)
+    numbering: Directory | None = None
+    _groups: dict[Axes, Groups] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_shape(self.shape)
+        if self.index.ndim != 2 or self.index.shape[1] != len(self.shape):
+            raise ValueError(
+                f"index must have shape (E, {len(self.shape)}), one column per axis of "
+                f"shape={self.shape}, but has shape {tuple(self.index.shape)}"
+            )
+        if self.index.dtype != torch.int64:
+            raise ValueError(f"index must be torch.int64, but is {self.index.dtype}")
+        _check_range(self.index, self.shape)
+
+    @classmethod
+    def of(cls, index: ArrayLike, shape: Sequence[int]) -> Support:
+        """Cells from any integers: a list of tuples, a numpy array, a tensor.
+
+        >>> len(Support.of([(0, 0), (0, 2)], (2, 3)))
+        2
+        """
+        sizes = tuple(shape)
+        cells = torch.as_tensor(index)
+        if cells.numel() == 0:
+            cells = cells.reshape(0, len(sizes)).to(torch.int64)
+        if cells.is_floating_point() or cells.is_complex() or cells.dtype == torch.bool:
+            raise ValueError(f"index must hold integers, but holds {cells.dtype}")
+        return cls(cells.to(torch.int64), sizes)
+
+    def __len__(self) -> int:
+        return self.index.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Support({_sizes(self.shape)}, {_many(len(self), 'cell')})"
+
+    @property
+    def order(self) -> int:
+        return len(self.shape)
+
+    @cached_property
+    def directory(self) -> Directory:
+        """How the groups that these cells form are numbered."""
+        return self.numbering or Directory.of(self.index, self.shape)
+
+    def groups(self, axes: Axes) -> Groups:
+        """The groups of cells that agree on ``axes``: ``()`` is all of them, ``(0,)`` the rows.
+
+        On all axes at once every cell is a group of its own.
+        """
+        if axes not in self._groups:
+            self._groups[axes] = self._partition(axes)
+        return self._groups[axes]
+
+    def _partition(self, axes: Axes) -> Groups:
+        check_axes(axes, self.order)
+        if len(axes) == self.order > 1:
+            return Groups(torch.arange(len(self), device=self.index.device), len(self))
+        return self.directory.groups(self.index, axes)
+
+    def numbered_by(self, directory: Directory) -> Support:
+        """The same cells, finding their groups among those of an array observed before."""
+        return Support(self.index, directory.shape, directory)
+
+    def take(self, cells: Tensor) -> Support:
+        """The given cells, by position or by a mask; groups keep their numbers."""
+        return Support(self.index[cells], self.shape, self.numbering)
+
+    def find(self, cells: Tensor) -> Tensor:
+        """At which position each row of ``cells`` (Q, D) stands here; E where it does not."""
+        every = tuple(range(self.order))
+        keys, positions = keys_of(self.index, every, self.shape).sort()
+        ids = position(keys, keys_of(cells, every, self.shape))
+        return torch.cat([positions, positions.new_tensor([len(self)])])[ids]
+
+    @cached_property
+    def first_repeat(self) -> int | None:
+        """The first position whose cell stands at an earlier one too, if there is any."""
+        order = torch.arange(len(self), device=self.index.device)
+        for column in self.index.T.flip(0):
+            order = order[column[order].argsort(stable=True)]
+        ordered = self.index[order]
+        repeats = order[1:][(ordered[1:] == ordered[:-1]).all(dim=1)]
+        return int(repeats.min()) if len(repeats) else None
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeableArray:
+    """An array of any order whose axes have no natural ordering, stored as its observed cells.
+
+    Rows without a cell, arrays without any and single cells are all legal. A cell that
+    comes twice, or a value that is not finite, is an error.
+
+    >>> ratings = ExchangeableArray.of([[0, 0], [0, 2], [1, 2]], [[5.0], [3.0], [4.0]], (2, 3))
+    >>> ratings
+    ExchangeableArray(2 x 3, 3 cells, 1 channel)
+    """
+
+    support: Support
+    values: Tensor  # (E, K)
+
+    def __post_init__(self) -> None:
+        _check_values(self.values, self.support)
+        repeat = self.support.first_repeat
+        if repeat is not None:
+            cell = tuple(self.support.index[repeat].tolist())
+            raise ValueError(f"every cell may come once, but {cell} comes again at entry {repeat}")
+        unusable = (~self.values.isfinite()).any(dim=1)
+        if unusable.any():
+            first = int(unusable.nonzero()[0, 0])
+            raise ValueError(
+                f"values must be finite, but entry {first}, cell "
+                f"{tuple(self.support.index[first].tolist())}, holds {self.values[first].tolist()}"
+            )
+
+    @classmethod
+    def of(cls, index: ArrayLike, values: ArrayLike, shape: Sequence[int]) -> ExchangeableArray:
+        """Cells and their values from lists, numpy arrays or tensors: (E, D) and (E, K)."""
+        content = torch.as_tensor(values)
+        if not content.is_floating_point() and not content.is_complex():
+            content = content.to(torch.get_default_dtype())
+        support = Support.of(index, shape)
+        if len(support) == 0 and content.numel() == 0 and content.ndim < 2:
+            content = content.reshape(0, 1)
+        return cls(support, content)
+
+    @classmethod
+    def from_dense(cls, dense: Tensor, observed: Tensor | None = None) -> ExchangeableArray:
+        """From a tensor (N_1, ..., N_D, K): the cells where ``observed`` (N_1, ..., N_D) is true.
+
+        All cells count as observed when no mask is given; missing ones that are marked by
+        NaN are left out with ``observed=~dense.isnan().any(-1)``.
+        """
+        if dense.ndim < 2:
+            raise ValueError(
+                f"dense must have shape (N_1, ..., N_D, K), but has shape {tuple(dense.shape)}"
+            )
+        shape = tuple(dense.shape[:-1])
+        if observed is None:
+            observed = torch.ones(shape, dtype=torch.bool, device=dense.device)
+        if observed.shape != shape or observed.dtype != torch.bool:
+            raise ValueError(
+                f"observed must be a mask of shape {shape}, but is {observed.dtype} of shape "
+                f"{tuple(observed.shape)}"
+            )
+        return cls(Support(observed.nonzero(), shape), dense[observed])
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> ExchangeableArray:
+        """From a scipy sparse array of any order: what it stores is observed, zeros included."""
+        coo = matrix.tocoo()
+        index = torch.stack([torch.as_tensor(axis, dtype=torch.int64) for axis in coo.coords], 1)
+        return cls.of(index, torch.as_tensor(coo.data)[:, None], coo.shape)
+
+    @classmethod
+    def from_torch_sparse(cls, tensor: Tensor) -> ExchangeableArray:
+        """From a torch sparse tensor; one dense dimension, if it has it, holds the channels."""
+        coo = tensor if tensor.layout == torch.sparse_coo else tensor.to_sparse_coo()
+        if coo.dense_dim() > 1:
+            raise ValueError(
+                f"a sparse tensor may have one dense dimension, but has {coo.dense_dim()}"
+            )
+        # Not coalesced: that would add up duplicates without a word.
+        values = coo._values() if coo.dense_dim() else coo._values()[:, None]
+        return cls.of(coo._indices().T, values, tuple(coo.shape[: coo.sparse_dim()]))
+
+    def __len__(self) -> int:
+        return len(self.support)
+
+    def __repr__(self) -> str:
+        return (
+            f"ExchangeableArray({_sizes(self.shape)}, {_many(len(self), 'cell')}, "
+            f"{_many(self.channels, 'channel')})"
+        )
+
+    @property
+    def order(self) -> int:
+        return self.support.order
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.support.shape
+
+    @property
+    def channels(self) -> int:
+        return self.values.shape[1]
+
+    def with_values(self, values: Tensor) -> ExchangeableArray:
+        """The same cells holding other values; channels may differ in number.
+
+        Layers end with this, so the values are not searched for NaN once more.
+        """
+        _check_values(values, self.support)
+        return self._trusted(self.support, values)
+
+    def take(self, cells: Tensor) -> ExchangeableArray:
+        """The given cells, by position or by a mask: a subsample, a split or a shuffle."""
+        support = self.support.take(cells)
+        if cells.dtype == torch.bool:  # cannot repeat a cell, so there is nothing to check
+            return self._trusted(support, self.values[cells])
+        return ExchangeableArray(support, self.values[cells])
+
+    def relabel(self, permutations: Sequence[Tensor]) -> ExchangeableArray:
+        """Rename members: number ``n`` on axis ``d`` becomes ``permutations[d][n]``."""
+        columns = zip(permutations, self.support.index.T, strict=True)
+        index = torch.stack([renamed[column] for renamed, column in columns], dim=1)
+        return ExchangeableArray(Support(index, self.shape), self.values)
+
+    def to(self, target: torch.device | torch.dtype | str) -> ExchangeableArray:
+        """On another device, or with values of another floating-point type."""
+        values = self.values.to(target)
+        return self._trusted(Support(self.support.index.to(values.device), self.shape), values)
+
+    def to_dense(self, fill: float = 0.0) -> Tensor:
+        """A tensor of shape (N_1, ..., N_D, K) with ``fill`` where nothing was observed."""
+        dense = self.values.new_full((*self.shape, self.channels), fill)
+        return dense.index_put(tuple(self.support.index.T), self.values)
+
+    def to_scipy(self, channel: int | None = None) -> coo_array:
+        """One channel as a scipy sparse array; it must be named where there are several."""
+        from scipy.sparse import coo_array
+
+        if channel is None and self.channels != 1:
+            raise ValueError(f"channel must be given, since there are {self.channels} of them")
+        values = self.values[:, channel or 0].detach().cpu().numpy()
+        return coo_array((values, tuple(self.support.index.cpu().numpy().T)), shape=self.shape)
+
+    def to_torch_sparse(self) -> Tensor:
+        """A torch sparse COO tensor with the channels as its one dense dimension."""
+        size = (*self.shape, self.channels)
+        return torch.sparse_coo_tensor(
+            self.support.index.T, self.values, size, check_invariants=True
+        )
+
+    @classmethod
+    def _trusted(cls, support: Support, values: Tensor) -> ExchangeableArray:
+        array = object.__new__(cls)
+        object.__setattr__(array, "support", support)
+        object.__setattr__(array, "values", values)
+        return array
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    whole = all(isinstance(size, int) and size >= 0 for size in shape)
+    if not shape or not whole:
+        raise ValueError(f"shape must give a size of 0 or more for each axis, but is {shape}")
+
+
+def _check_range(index: Tensor, shape: tuple[int, ...]) -> None:
+    outside = (index < 0) | (index >= index.new_tensor(shape))
+    if outside.any():
+        entry, axis = outside.nonzero()[0].tolist()
+        raise ValueError(
+            f"index on axis {axis} must be between 0 and {shape[axis] - 1}, but entry {entry} "
+            f"holds {int(index[entry, axis])}"
+        )
+
+
+def _check_values(values: Tensor, support: Support) -> None:
+    if values.ndim != 2 or len(values) != len(support):
+        raise ValueError(
+            f"values must have shape (E, K) with E={len(support)}, one row per cell, but have "
+            f"shape {tuple(values.shape)}"
+        )
+    if not values.is_floating_point():
+        raise ValueError(f"values must be floating-point numbers, but are {values.dtype}")
+    if values.device != support.index.device:
+        raise ValueError(
+            f"values and index must be on one device, but are on {values.device} and "
+            f"{support.index.device}"
+        )
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{size:,}" for size in shape)
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,115 @@
+"""Groups of cells: which cells agree on some axes, and how a cell met later finds its group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+Axes = tuple[int, ...]
+
+_LARGEST_KEY = 2**63 - 1
+
+
+def proper_subsets(order: int) -> tuple[Axes, ...]:
+    """Every subset of the axes but the whole, small to large: what cells are pooled by.
+
+    >>> proper_subsets(2)
+    ((), (0,), (1,))
+    """
+    return tuple(axes for size in range(order) for axes in combinations(range(order), size))
+
+
+def check_axes(axes: Axes, order: int) -> None:
+    if axes != tuple(sorted(set(axes).intersection(range(order)))):
+        raise ValueError(f"axes must ascend and lie between 0 and {order - 1}, but are {axes}")
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """A partition of cells: cell ``e`` is in group ``ids[e]``, one of ``number``."""
+
+    ids: Tensor  # (E,)
+    number: int
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """How many cells each group has: (G,)."""
+        return self.ids.bincount(minlength=self.number)
+
+
+@dataclass(frozen=True, eq=False)
+class Directory:
+    """How the groups of an array are numbered, so that cells met later find theirs.
+
+    One axis makes one group per member, empty ones included. Two axes or more (of an array
+    of higher order) make one group per combination that was observed, and a last group that
+    stays empty: the one that a combination nobody observed reads.
+    """
+
+    shape: tuple[int, ...]
+    keys: Mapping[Axes, Tensor]  # of the observed combinations, ascending: (G - 1,) each
+
+    @classmethod
+    def of(cls, index: Tensor, shape: tuple[int, ...]) -> Directory:
+        several = [axes for axes in proper_subsets(len(shape)) if len(axes) > 1]
+        return cls(shape, {axes: keys_of(index, axes, shape).unique() for axes in several})
+
+    def groups(self, index: Tensor, axes: Axes) -> Groups:
+        """The groups on ``axes`` that the cells of ``index`` (E, D) belong to."""
+        if not axes:
+            return Groups(index.new_zeros(len(index)), 1)
+        if len(axes) == 1:
+            return Groups(index[:, axes[0]].contiguous(), self.shape[axes[0]])
+        ids = position(self.keys[axes], keys_of(index, axes, self.shape))
+        return Groups(ids, len(self.keys[axes]) + 1)
+
+    def extended(self, index: Tensor, shape: tuple[int, ...]) -> Directory:
+        """The directory once the cells of ``index`` are observed too, in an array of ``shape``."""
+        added = Directory.of(index, shape)
+        keys = {
+            axes: torch.cat([self._renumbered(axes, shape), added.keys[axes]]).unique()
+            for axes in self.keys
+        }
+        return Directory(shape, keys)
+
+    def places_in(self, later: Directory, axes: Axes) -> Tensor:
+        """Where the groups on ``axes``, but for the empty one, went when it was extended: (G,)."""
+        if len(axes) > 1:
+            return position(later.keys[axes], self._renumbered(axes, later.shape))
+        return torch.arange(self.shape[axes[0]] if axes else 1)
+
+    def _renumbered(self, axes: Axes, shape: tuple[int, ...]) -> Tensor:
+        """The same combinations as keys of a larger shape; their order does not change."""
+        keys, columns = self.keys[axes], []
+        for axis in reversed(axes):
+            columns.append(keys % self.shape[axis])
+            keys = keys // self.shape[axis]
+        sizes = [shape[axis] for axis in axes]
+        return keys_of(torch.stack(columns[::-1], dim=1), tuple(range(len(axes))), sizes)
+
+
+def keys_of(index: Tensor, axes: Axes, shape: Sequence[int]) -> Tensor:
+    """One number per combination of coordinates on ``axes``, ascending as they do: (E,)."""
+    sizes = [shape[axis] for axis in axes]
+    if math.prod(sizes) > _LARGEST_KEY:
+        raise ValueError(
+            f"axes {axes} of shape {tuple(shape)} must make fewer than 2^63 combinations, "
+            f"but make {math.prod(sizes):.1e}"
+        )
+    key = index[:, axes[0]]
+    for axis in axes[1:]:
+        key = key * shape[axis] + index[:, axis]
+    return key
+
+
+def position(known: Tensor, keys: Tensor) -> Tensor:
+    """Where each key stands among the ``known`` ones, which ascend; their number if nowhere."""
+    padded = torch.cat([known, known.new_tensor([_LARGEST_KEY])])
+    at = torch.searchsorted(padded, keys)
+    return torch.where(padded[at] == keys, at, len(known))

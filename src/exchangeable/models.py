@@ -1,0 +1,391 @@
+"""The models: self-supervised and factorized, as in the paper, and the residual one, ours.
+
+Each is a stack of exchangeable layers with a frozen configuration, for arrays of any order.
+No parameter belongs to a row or a column, so a model trained on one table completes others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Generator, Tensor
+
+from exchangeable.array import ExchangeableArray, Support
+from exchangeable.layers import (
+    Activation,
+    ExchangeableBlock,
+    ExchangeableLinear,
+    FactorLayer,
+    Features,
+    Layer,
+)
+from exchangeable.memory import Memory, MemoryModel
+from exchangeable.pools import Modules, Pooling
+
+
+@dataclass(frozen=True)
+class SelfSupervisedConfig:
+    """Everything needed to rebuild the model; the defaults are the text of the paper."""
+
+    in_channels: int
+    """Channels of an observed cell: with one-hot ratings, the number of levels."""
+    out_channels: int
+    """Channels of an answer: a score per level."""
+    order: int = 2
+    """Number of axes."""
+    width: int = 256
+    """Channels of every hidden layer."""
+    depth: int = 9
+    """Exchangeable layers, the last one included."""
+    activation: Activation = "leaky_relu"
+    """What follows every layer but the last."""
+    residual: bool = False
+    """Add a hidden layer's input to its output; without it nine layers hardly train."""
+    bias: bool = True
+    """Whether layers have a bias."""
+    dropout: float = 0.5
+    """Share of channels dropped after every hidden layer but the last one."""
+    hidden_share: float = 0.15
+    """Share of the observed cells that training hides and predicts."""
+    features: tuple[int, ...] = ()
+    """Features that the members of each axis have."""
+    literal: bool = False
+    """As printed: hidden and queried cells stay in the pools as zeros, so that an answer
+    depends on what else is asked."""
+
+    def __post_init__(self) -> None:
+        if self.depth < 2:
+            raise ValueError(f"depth must be 2 or more, but is {self.depth}")
+
+    @classmethod
+    def paper(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
+        """As in the text: nine layers of 256, leaky ReLU, dropout after layers 1-7."""
+        return cls(levels, levels, order, literal=True)
+
+    @classmethod
+    def released(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
+        """As in the code that was released: ReLU, skips, no bias."""
+        return cls(
+            levels, levels, order, activation="relu", residual=True, bias=False, literal=True
+        )
+
+
+class PaperModel(MemoryModel):
+    """What the paper's two models share: plain layers, and the literal form of both.
+
+    In the literal form queried cells are in the pools as well. They join the observed ones
+    at layer ``first_read``: as zeros in the self-supervised model, and with the factors of
+    their members in the decoder of the factorized one.
+    """
+
+    config: SelfSupervisedConfig | FactorizedConfig
+
+    def condition(
+        self,
+        observed: ExchangeableArray,
+        features: Features | None = None,
+        generator: Generator | None = None,
+    ) -> Memory:
+        if self.config.literal:
+            raise ValueError(
+                "a model with literal=True pools over the queries too, so it cannot be "
+                "conditioned apart from them; call model(observed, queries), or rebuild it "
+                "with literal=False"
+            )
+        return super().condition(observed, features, generator)
+
+    def forward(
+        self,
+        observed: ExchangeableArray,
+        queries: Support,
+        features: Features | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor:
+        if not self.config.literal:
+            return super().forward(observed, queries, features, generator)
+        encoded = self._encode(observed, features, generator)
+        x, asked = _with_zeros(encoded, queries)
+        for number, layer in list(enumerate(self.layers))[self.first_read :]:
+            # Factors are means of what was observed, in this form too.
+            writers = encoded if isinstance(layer, FactorLayer) else x
+            pools = layer.write(writers.values, writers.support, generator)
+            members = features if number == 0 else None
+            x = x.with_values(layer.read(x.values, x.support, pools, members))
+        return x.values[asked]
+
+    def _encode(
+        self,
+        observed: ExchangeableArray,
+        features: Features | None,
+        generator: Generator | None = None,
+    ) -> ExchangeableArray:
+        """The observed cells after the layers that come before ``first_read``."""
+        self.layers[0].check(observed.values, observed.support)
+        for number, layer in list(enumerate(self.layers))[: self.first_read]:
+            observed = layer(observed, features if number == 0 else None, generator)
+        return observed
+
+    def _linear(
+        self,
+        channels: tuple[int, int],
+        generator: Generator,
+        features: tuple[int, ...] = (),
+    ) -> ExchangeableLinear:
+        return ExchangeableLinear(
+            *channels,
+            order=self.config.order,
+            bias=self.config.bias,
+            features=features,
+            generator=generator,
+        )
+
+
+class SelfSupervisedModel(PaperModel):
+    """A plain stack of exchangeable layers, trained to predict cells that were hidden from it.
+
+    >>> model = SelfSupervisedModel(SelfSupervisedConfig(5, 5, width=16, depth=3))
+    >>> seen = ExchangeableArray.of([(0, 0), (1, 2)], torch.eye(5)[[4, 2]], (2, 3))
+    >>> model(seen, Support.of([(0, 2), (1, 1)], (2, 3))).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, config: SelfSupervisedConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        generator = torch.Generator().manual_seed(seed)
+        sizes = [config.in_channels, *[config.width] * (config.depth - 1)]
+        hidden = [
+            ExchangeableBlock(
+                self._linear(pair, generator, config.features if number == 0 else ()),
+                activation=config.activation,
+                dropout=config.dropout if number < config.depth - 2 else 0.0,
+                residual=config.residual and number > 0,
+            )
+            for number, pair in enumerate(pairwise(sizes))
+        ]
+        last = self._linear((config.width, config.out_channels), generator)
+        self.layers = Modules[Layer]([*hidden, last])
+
+
+@dataclass(frozen=True)
+class FactorizedConfig:
+    """Everything needed to rebuild the model; the defaults are the text of the paper."""
+
+    in_channels: int
+    """Channels of an observed cell: with one-hot ratings, the number of levels."""
+    out_channels: int
+    """Channels of an answer: a score per level."""
+    order: int = 2
+    """Number of axes."""
+    encoder: tuple[int, ...] = (220, 220, 100)
+    """Channels of the encoder's layers; the last is pooled along each axis."""
+    factor_sizes: tuple[int, ...] | None = None
+    """Length of the vector that stands for a member, by axis; the encoder's last when None."""
+    maps: bool = False
+    """A learned linear map per axis after pooling; needed where factor sizes differ."""
+    decoder: tuple[int, ...] = (220, 220, 220, 220)
+    """Channels of the decoder's hidden layers; one more layer gives the answer."""
+    activation: Activation = "leaky_relu"
+    """What follows every layer but the last of encoder and decoder."""
+    bias: bool = True
+    """Whether layers have a bias."""
+    dropout: float = 0.5
+    """Share of channels dropped after the last two hidden layers of the decoder."""
+    features: tuple[int, ...] = ()
+    """Features that the members of each axis have."""
+    literal: bool = False
+    """As printed: the decoder pools over observed and queried cells together, so that an
+    answer depends on what else is asked."""
+
+    def __post_init__(self) -> None:
+        if not self.encoder or not self.decoder:
+            raise ValueError(
+                f"encoder and decoder must have a layer or more, but are {self.encoder} and "
+                f"{self.decoder}"
+            )
+        if self.factor_sizes is not None and len(self.factor_sizes) != self.order:
+            raise ValueError(
+                f"factor_sizes must give one length for each of {self.order} axes, but are "
+                f"{self.factor_sizes}"
+            )
+
+    @classmethod
+    def paper(cls, levels: int, order: int = 2) -> FactorizedConfig:
+        """As in the text: encoder 220-220-100, no map after pooling, five decoder layers."""
+        return cls(levels, levels, order, literal=True)
+
+    @classmethod
+    def released(cls, levels: int, order: int = 2) -> FactorizedConfig:
+        """As in the code that was released: a learned map per side."""
+        return cls(levels, levels, order, maps=True, literal=True)
+
+
+class FactorizedAutoencoder(PaperModel):
+    """Summarise every row, column, ... by a vector, and rebuild any cell from those vectors.
+
+    The encoder's layers end in one mean per member of each axis; the decoder's layers start
+    from the vectors of a cell's members. Nothing needs to be trained again for a new table:
+    ``factors`` hands out the vectors of members it never saw.
+
+    >>> sizes = {"encoder": (8, 4), "decoder": (8,), "factor_sizes": (3, 2)}
+    >>> config = FactorizedConfig(1, 1, maps=True, **sizes)
+    >>> table = ExchangeableArray.of([(0, 0), (1, 2)], [[1.0], [2.0]], (2, 3))
+    >>> [tuple(vectors.shape) for vectors in FactorizedAutoencoder(config).factors(table)]
+    [(2, 3), (3, 2)]
+    """
+
+    def __init__(self, config: FactorizedConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        generator = torch.Generator().manual_seed(seed)
+        sizes = config.factor_sizes or (config.encoder[-1],) * config.order
+        encoder = [
+            ExchangeableBlock(
+                self._linear(pair, generator, config.features if number == 0 else ()),
+                activation=config.activation if number < len(config.encoder) - 1 else "identity",
+            )
+            for number, pair in enumerate(pairwise([config.in_channels, *config.encoder]))
+        ]
+        factors = FactorLayer(config.encoder[-1], sizes, maps=config.maps, generator=generator)
+        decoder = [
+            ExchangeableBlock(
+                self._linear(pair, generator),
+                activation=config.activation,
+                dropout=config.dropout if number >= len(config.decoder) - 2 else 0.0,
+            )
+            for number, pair in enumerate(pairwise([sum(sizes), *config.decoder]))
+        ]
+        last = self._linear((config.decoder[-1], config.out_channels), generator)
+        self.layers = Modules[Layer]([*encoder, factors, *decoder, last])
+        self.first_read = len(encoder)
+
+    def factors(
+        self, observed: ExchangeableArray, features: Features | None = None
+    ) -> tuple[Tensor, ...]:
+        """One tensor per axis with a vector for every member: (N, size)."""
+        encoded, layer = self._encode(observed, features), self.layers[self.first_read]
+        assert isinstance(layer, FactorLayer)
+        return layer.factors(layer.write(encoded.values, encoded.support))
+
+
+@dataclass(frozen=True)
+class ResidualConfig:
+    """Everything needed to rebuild the model."""
+
+    in_channels: int
+    """Channels of an observed cell."""
+    out_channels: int
+    """Channels of an answer."""
+    order: int = 2
+    """Number of axes."""
+    width: int = 64
+    """Channels of every block."""
+    depth: int = 8
+    """Blocks, the first of which lifts the input to ``width``; a last layer follows them."""
+    pooling: tuple[Pooling, ...] = ("mean", "attention")
+    """What cells read of the groups they belong to, from the second block on."""
+    heads: int = 8
+    """Heads of attention and of least squares."""
+    rank: int = 4
+    """Features of each least-squares regression."""
+    counts: bool = True
+    """Whether cells also read how many cells their groups have."""
+    activation: Activation = "leaky_relu"
+    """Leaky or gated units; gated ones have twice the weights."""
+    dropout: float = 0.15
+    """Share of channels dropped after every block."""
+    features: tuple[int, ...] = ()
+    """Features that the members of each axis have."""
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise ValueError(f"depth must be 1 or more, but is {self.depth}")
+
+    @classmethod
+    def small(cls, in_channels: int, out_channels: int, order: int = 2) -> ResidualConfig:
+        """Four blocks of 32 with mean pooling: trains in seconds on a CPU."""
+        return cls(in_channels, out_channels, order, width=32, depth=4, pooling=("mean",))
+
+    @classmethod
+    def base(cls, in_channels: int, out_channels: int, order: int = 2) -> ResidualConfig:
+        """Eight blocks of 64 with mean and attention pooling."""
+        return cls(in_channels, out_channels, order)
+
+
+class ResidualModel(MemoryModel):
+    """Residual blocks with layer norm that read means, attention and counts of their groups.
+
+    >>> model = ResidualModel(ResidualConfig.small(1, 1)).eval()
+    >>> seen = ExchangeableArray.of([(0, 0), (1, 2)], [[4.0], [2.0]], (2, 3))
+    >>> memory = model.condition(seen)
+    >>> model.read(memory, Support.of([(1, 1)], (2, 3))).shape
+    torch.Size([1, 1])
+    """
+
+    def __init__(self, config: ResidualConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        generator = torch.Generator().manual_seed(seed)
+        blocks = [self._block(number, generator) for number in range(config.depth)]
+        last = self._linear(config.width, config.out_channels, config.pooling, (), generator)
+        self.layers = Modules[Layer]([*blocks, last])
+
+    def observe(self, values: Tensor) -> Tensor:
+        """A channel of ones tells an observed 0 from a cell that is only asked about."""
+        return torch.cat([values, values.new_ones(len(values), 1)], dim=1)
+
+    def _block(self, number: int, generator: Generator) -> ExchangeableBlock:
+        config, first = self.config, number == 0
+        linear = self._linear(
+            config.in_channels + 1 if first else config.width,
+            config.width * (2 if config.activation == "gated" else 1),
+            # Heads need not divide the channels that come in, so the first block has none.
+            ("mean",) if first else config.pooling,
+            config.features if first else (),
+            generator,
+        )
+        return ExchangeableBlock(
+            linear,
+            activation=config.activation,
+            norm=True,
+            dropout=config.dropout,
+            residual=not first,
+        )
+
+    def _linear(
+        self,
+        inputs: int,
+        outputs: int,
+        pooling: tuple[Pooling, ...],
+        features: tuple[int, ...],
+        generator: Generator,
+    ) -> ExchangeableLinear:
+        config = self.config
+        return ExchangeableLinear(
+            inputs,
+            outputs,
+            order=config.order,
+            pooling=pooling,
+            counts=config.counts,
+            features=features,
+            heads=config.heads,
+            rank=config.rank,
+            generator=generator,
+        )
+
+
+def _with_zeros(observed: ExchangeableArray, queries: Support) -> tuple[ExchangeableArray, Tensor]:
+    """Observed and queried cells in one array, zeros where only queried; where queries stand."""
+    if queries.shape != observed.shape:
+        raise ValueError(
+            f"queries must be cells of the table of shape {observed.shape}, but are of one of "
+            f"shape {queries.shape}"
+        )
+    cells, places = torch.cat([observed.support.index, queries.index]).unique(
+        dim=0, return_inverse=True
+    )
+    values = observed.values.new_zeros(len(cells), observed.channels)
+    values = values.index_copy(0, places[: len(observed)], observed.values)
+    return ExchangeableArray(Support(cells, observed.shape), values), places[len(observed) :]

@@ -1,0 +1,245 @@
+"""Poolings as modules: the learned part of each, around the pure functions of ``pooling``.
+
+Every ``Pool`` writes cells into a state, merges states, and summarises a state as one row
+per group. What a cell reads is its group's row, except in least squares, where it depends
+on the cell's own features too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, Literal, TypeVar, get_args
+
+import torch
+from torch import Generator, Tensor, nn
+
+from exchangeable import pooling
+from exchangeable.groups import Groups
+from exchangeable.pooling import AnyGroups, State, spread
+
+M = TypeVar("M", bound=nn.Module)
+Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]
+
+
+def uniform(shape: tuple[int, ...], fan_in: int, generator: Generator | None) -> nn.Parameter:
+    """Weights drawn between plus and minus 1 / sqrt(fan_in)."""
+    bound = max(fan_in, 1) ** -0.5
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+
+
+class Modules(nn.ModuleList, Generic[M]):
+    """A ``ModuleList`` that knows what kind of modules it holds."""
+
+    def __iter__(self) -> Iterator[M]:
+        return super().__iter__()  # type: ignore[return-value]
+
+    def __getitem__(self, number: int) -> M:  # type: ignore[override]
+        return super().__getitem__(number)  # type: ignore[return-value]
+
+
+class Pool(nn.Module):
+    """One way of summarising groups of cells."""
+
+    channels: int
+    """How many channels a cell reads."""
+    by_cell = False
+    """Whether cells of one group may read different things."""
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        """The state of each group's cells: (E, K) -> parts of shape (G, ...)."""
+        return pooling.write_sum(values, groups)
+
+    def merge(self, one: State, other: State) -> State:
+        """The state of the cells of both."""
+        return pooling.merge_sums(one, other)
+
+    def summary(self, state: State) -> Tensor:
+        """What there is to read of each group, in one row: (G, R)."""
+        raise NotImplementedError
+
+    def answer(self, summary: Tensor, values: Tensor) -> Tensor:
+        """What a cell reads, from its group's row and its own values: (E, R), (E, K) -> (E, C)."""
+        return summary
+
+
+class SumPool(Pool):
+    """The sum of the group's cells."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+
+    def summary(self, state: State) -> Tensor:
+        return pooling.read_sum(state)
+
+
+class MeanPool(SumPool):
+    """The average of the group's cells, 0 when there are none."""
+
+    def summary(self, state: State) -> Tensor:
+        return pooling.read_mean(state)
+
+
+class MaxPool(SumPool):
+    """The largest value of each channel in the group, 0 when it is empty."""
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        return pooling.write_max(values, groups)
+
+    def merge(self, one: State, other: State) -> State:
+        return pooling.merge_max(one, other)
+
+    def summary(self, state: State) -> Tensor:
+        return pooling.read_max(state)
+
+
+class CountPool(Pool):
+    """How many cells the group has, n, as log(1 + n) / 10 and 1 / (1 + n).
+
+    A mean hides how many cells were averaged, and without it no layer can shrink. The
+    tenth brings counts up to a hundred million into the range of other channels.
+    """
+
+    channels = 2
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        return (pooling.count_over(values, groups),)
+
+    def summary(self, state: State) -> Tensor:
+        (count,) = state
+        return torch.cat([count.log1p() / 10, 1 / (1 + count)], dim=-1)
+
+
+class AttentionPool(Pool):
+    """An average of the group's cells weighted by a softmax of learned scores, head by head."""
+
+    def __init__(self, channels: int, heads: int, generator: Generator | None = None) -> None:
+        super().__init__()
+        if heads < 1 or channels % heads:
+            raise ValueError(f"heads must divide the {channels} channels, but are {heads}")
+        self.channels = channels
+        self.scores = uniform((channels, heads), channels, generator)
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        return pooling.write_attention(values, values @ self.scores, groups)
+
+    def merge(self, one: State, other: State) -> State:
+        return pooling.merge_attention(one, other)
+
+    def summary(self, state: State) -> Tensor:
+        return pooling.read_attention(state)
+
+
+class LeastSquaresPool(Pool):
+    """Each group regresses a learned target of its cells on learned features of them.
+
+    A cell with features f reads f.w and f'Cf, the regression's answer for it and how
+    uncertain that is: one of each per head. Regressing rows and columns in turn is what
+    Bayesian matrix factorization does.
+    """
+
+    by_cell = True
+
+    def __init__(
+        self, channels: int, heads: int, rank: int, generator: Generator | None = None
+    ) -> None:
+        super().__init__()
+        if heads < 1 or rank < 1:
+            raise ValueError(f"heads and rank must be 1 or more, but are {heads} and {rank}")
+        self.channels = 2 * heads
+        self.heads, self.rank = heads, rank
+        self.features = uniform((channels, heads * rank), channels, generator)
+        self.targets = uniform((channels, heads), channels, generator)
+        self.log_prior = nn.Parameter(torch.zeros(heads, rank))
+        self.log_noise = nn.Parameter(torch.zeros(heads))
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        return pooling.write_least_squares(self._features(values), values @ self.targets, groups)
+
+    def summary(self, state: State) -> Tensor:
+        prior, noise = self.log_prior.exp(), self.log_noise.exp()
+        solution, covariance = pooling.solve_least_squares(state, prior, noise)
+        return torch.cat([solution.flatten(-2), covariance.flatten(-3)], dim=-1)
+
+    def answer(self, summary: Tensor, values: Tensor) -> Tensor:
+        size = self.heads * self.rank
+        solution, covariance = summary.split([size, size * self.rank], dim=-1)
+        return pooling.read_least_squares(
+            self._features(values),
+            solution.unflatten(-1, (self.heads, self.rank)),
+            covariance.unflatten(-1, (self.heads, self.rank, self.rank)),
+        )
+
+    def _features(self, values: Tensor) -> Tensor:
+        return (values @ self.features).unflatten(-1, (self.heads, self.rank))
+
+
+def make_pool(
+    kind: Pooling, channels: int, *, heads: int, rank: int, generator: Generator | None = None
+) -> Pool:
+    """The pool that a configuration names."""
+    match kind:
+        case "mean":
+            return MeanPool(channels)
+        case "sum":
+            return SumPool(channels)
+        case "max":
+            return MaxPool(channels)
+        case "attention":
+            return AttentionPool(channels, heads, generator)
+        case "least_squares":
+            return LeastSquaresPool(channels, heads, rank, generator)
+    raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, but is {kind!r}")
+
+
+class PooledTerm(nn.Module):
+    """One term of a layer: pool the cells that agree on some axes, multiply, give back.
+
+    Multiplying comes before spreading: it costs a row per group and not one per cell.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        pooling: Sequence[Pooling],
+        *,
+        counts: bool,
+        heads: int,
+        rank: int,
+        fan_in: int,
+        generator: Generator | None,
+    ) -> None:
+        super().__init__()
+        pools = [
+            make_pool(kind, in_channels, heads=heads, rank=rank, generator=generator)
+            for kind in pooling
+        ]
+        self.pools = Modules[Pool]([*pools, CountPool()] if counts else pools)
+        self.weights = nn.ParameterList(
+            [uniform((pool.channels, out_channels), fan_in, generator) for pool in self.pools]
+        )
+
+    def write(self, values: Tensor, groups: AnyGroups) -> tuple[State, ...]:
+        return tuple(pool.write(values, groups) for pool in self.pools)
+
+    def read(self, states: tuple[State, ...], values: Tensor, groups: AnyGroups) -> Tensor:
+        few = isinstance(groups, Groups) and len(groups.ids) < groups.number
+        if few:  # fewer readers than groups: summarise only the groups that are read
+            states = tuple(tuple(spread(part, groups) for part in state) for state in states)
+        by_group, by_cell = [], []
+        for pool, state, weight in zip(self.pools, states, self.weights, strict=True):
+            summary = pool.summary(state)
+            if pool.by_cell:
+                own = summary if few else spread(summary, groups)
+                by_cell.append(pool.answer(own, values) @ weight)
+            else:
+                by_group.append(summary @ weight)
+        if by_group and not few:
+            by_group = [spread(sum(by_group[1:], by_group[0]), groups)]
+        terms = by_group + by_cell
+        return sum(terms[1:], terms[0])
+
+    def merge(self, one: tuple[State, ...], other: tuple[State, ...]) -> tuple[State, ...]:
+        pairs = zip(self.pools, one, other, strict=True)
+        return tuple(pool.merge(a, b) for pool, a, b in pairs)

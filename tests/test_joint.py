@@ -1,0 +1,147 @@
+"""Jointly exchangeable matrices: fifteen maps, sparse and dense, and what they contain."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from exchangeable import ExchangeableArray, JointlyExchangeableLinear, Support
+from exchangeable.testing import assert_equivariant, assert_same, random_array
+
+
+def joint(channels=2, out=3, seed=0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    layer = JointlyExchangeableLinear(channels, out, generator=generator, **options).double()
+    layer.bias.data.uniform_(-1, 1, generator=generator)
+    return layer
+
+
+def slow_joint(layer, x):
+    """The fifteen maps and two biases by loops over the observed cells."""
+    cells = {
+        tuple(cell): value for cell, value in zip(x.support.index.tolist(), x.values, strict=True)
+    }
+    zero = torch.zeros(x.channels, dtype=torch.float64)
+
+    def mean(values):
+        return sum(values, zero) / max(len(values), 1)
+
+    def row(n):
+        return mean([v for cell, v in cells.items() if cell[0] == n])
+
+    def column(n):
+        return mean([v for cell, v in cells.items() if cell[1] == n])
+
+    def diagonal(n):
+        return cells.get((n, n), zero)
+
+    total, trace = mean(list(cells.values())), mean([v for c, v in cells.items() if c[0] == c[1]])
+    answers = []
+    for (i, j), own in cells.items():
+        read = [own, cells.get((j, i), zero), row(i), row(j), column(i), column(j)]
+        read += [diagonal(i), diagonal(j), total, trace]
+        if i == j:
+            read += [diagonal(i), row(i), column(i), total, trace]
+        y = sum(value @ weight for value, weight in zip(read, layer.weight, strict=False))
+        answers.append(y + layer.bias[0] + (layer.bias[1] if i == j else 0))
+    return torch.stack(answers)
+
+
+@pytest.mark.parametrize("density", [0.3, 0.7, 1.0])
+def test_the_layer_is_its_fifteen_maps_written_out(density):
+    layer, x = joint(), random_array((5, 5), density=density, channels=2)
+    assert_same(layer(x).values, slow_joint(layer, x))
+
+
+@pytest.mark.parametrize("tying", ["joint", "paper"])
+def test_dense_equals_sparse_on_a_full_matrix(tying):
+    layer, x = joint(tying=tying), random_array((5, 5), density=1.0, channels=2)
+    assert_same(layer(x.to_dense()), layer(x).to_dense())
+
+
+@pytest.mark.parametrize("tying", ["joint", "paper"])
+@pytest.mark.parametrize("density", [0.2, 0.6, 1.0])
+def test_relabelling_both_axes_alike_commutes(tying, density):
+    x = random_array((6, 6), density=density, channels=2)
+    assert_equivariant(joint(tying=tying), x, joint=True)
+
+
+def test_relabelling_only_rows_does_not_commute():
+    x = random_array((6, 6), density=1.0, channels=2)
+    with pytest.raises(AssertionError):
+        assert_equivariant(joint(), x)
+
+
+def test_the_papers_tying_is_the_separate_layer_with_equal_row_and_column_weights():
+    layer, x = joint(tying="paper"), torch.randn(4, 4, 2).double()
+    own, line, whole = layer.weight
+    expected = x @ own + x.mean((0, 1)) @ whole + layer.bias[0]
+    expected = expected + x.mean(1, keepdim=True) @ line + x.mean(0, keepdim=True) @ line
+    assert_same(layer(x), expected)
+
+
+def test_the_papers_tying_maps_a_transposed_matrix_to_the_transposed_answer():
+    layer, x = joint(tying="paper"), torch.randn(4, 4, 2).double()
+    assert_same(layer(x.transpose(0, 1)), layer(x).transpose(0, 1))
+
+
+def test_two_layers_on_the_edges_of_a_graph_contain_graph_convolution():
+    """Y = D^-1 (A + I) X Theta: average the neighbours' features, the node's own included.
+
+    Cells are the edges and self-loops, and a node's features lie in its loop. The first
+    layer lets edge (i, j) read the features of j; the second lets loop (i, i) read the
+    mean of its row, which is over its neighbours.
+    """
+    nodes, size = 7, 3
+    adjacency = torch.rand(nodes, nodes, generator=torch.Generator().manual_seed(0)) < 0.4
+    adjacency = (adjacency | adjacency.T) & ~torch.eye(nodes, dtype=torch.bool)
+    features = torch.randn(nodes, size).double()
+    theta = torch.randn(size, 2).double()
+    edges = (adjacency | torch.eye(nodes, dtype=torch.bool)).nonzero()
+    loops = edges[:, 0] == edges[:, 1]
+    graph = ExchangeableArray(
+        Support(edges, (nodes, nodes)), torch.where(loops[:, None], features[edges[:, 0]], 0.0)
+    )
+    send, gather = (JointlyExchangeableLinear(size, o, bias=False).double() for o in (size, 2))
+    send.weight.data = torch.zeros_like(send.weight)
+    send.weight.data[7] = torch.eye(size)  # D_j: what the loop of j holds
+    gather.weight.data = torch.zeros_like(gather.weight)
+    gather.weight.data[11] = theta  # R_i, on the diagonal only
+
+    out = gather(send(graph))
+
+    with_loops = adjacency.double() + torch.eye(nodes)
+    expected = with_loops / with_loops.sum(dim=1, keepdim=True) @ features @ theta
+    assert_same(out.values[loops], expected)
+    assert (out.values[~loops] == 0).all()
+
+
+def test_a_queried_cell_reads_what_was_observed_in_its_mirror_image():
+    layer = JointlyExchangeableLinear(1, 1, bias=False).double()
+    layer.weight.data = torch.zeros_like(layer.weight)
+    layer.weight.data[1] = 1.0
+    x = ExchangeableArray.of([(0, 1), (2, 2)], [[5.0], [7.0]], (3, 3)).to(torch.float64)
+    asked = Support.of([(1, 0), (0, 1), (2, 2), (2, 0)], (3, 3))
+    y = layer.read(torch.zeros(4, 1).double(), asked, layer.write(x.values, x.support))
+    assert y.flatten().tolist() == [5.0, 0.0, 7.0, 0.0]
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_gradients_are_right(dense):
+    layer, x = joint(), random_array((4, 4), density=1.0 if dense else 0.5, channels=2)
+
+    def run(values, weight, bias):
+        array = values if dense else x.with_values(values)
+        y = functional_call(layer, {"weight": weight, "bias": bias}, (array,))
+        return y if dense else y.values
+
+    start = (x.to_dense() if dense else x.values).requires_grad_()
+    weights = [w.detach().clone().requires_grad_() for w in (layer.weight, layer.bias)]
+    assert gradcheck(run, (start, *weights))
+
+
+def test_no_cells_at_all_give_an_empty_answer():
+    assert joint()(ExchangeableArray.of([], torch.zeros(0, 2).double(), (3, 3))).values.shape == (
+        0,
+        3,
+    )

@@ -58,7 +58,9 @@ def commutant(matrices):
     """All W with GW = WG for each G: an orthonormal basis of vec(W), by brute force."""
     size = len(matrices[0])
     identity = torch.eye(size, dtype=torch.float64)
-    constraints = torch.cat([torch.kron(g, identity) - torch.kron(identity, g.T) for g in matrices])
+    constraints = torch.cat(
+        [torch.kron(g, identity) - torch.kron(identity, g.T.contiguous()) for g in matrices]
+    )
     _, values, vectors = torch.linalg.svd(constraints)
     return vectors[int((values > 1e-9).sum()) :]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,7 +60,8 @@ class Support:
         >>> len(Support.of([(0, 0), (0, 2)], (2, 3)))
         2
         """
-        sizes = tuple(shape)
+        _check_shape(tuple(shape))
+        sizes = tuple(int(size) for size in shape)
         cells = torch.as_tensor(index)
         if cells.numel() == 0:
             cells = cells.reshape(0, len(sizes)).to(torch.int64)
@@ -225,18 +227,14 @@ class ExchangeableArray:
         return self.values.shape[1]
 
     def with_values(self, values: Tensor) -> ExchangeableArray:
-        """The same cells holding other values; channels may differ in number.
-
-        Layers end with this, so the values are not searched for NaN once more.
-        """
-        _check_values(values, self.support)
-        return self._trusted(self.support, values)
+        """The same cells holding other values; channels may differ in number."""
+        return ExchangeableArray(self.support, values)
 
     def take(self, cells: Tensor) -> ExchangeableArray:
         """The given cells, by position or by a mask: a subsample, a split or a shuffle."""
         support = self.support.take(cells)
         if cells.dtype == torch.bool:  # cannot repeat a cell, so there is nothing to check
-            return self._trusted(support, self.values[cells])
+            return self.trusted(support, self.values[cells])
         return ExchangeableArray(support, self.values[cells])
 
     def relabel(self, permutations: Sequence[Tensor]) -> ExchangeableArray:
@@ -248,7 +246,7 @@ class ExchangeableArray:
     def to(self, target: torch.device | torch.dtype | str) -> ExchangeableArray:
         """On another device, or with values of another floating-point type."""
         values = self.values.to(target)
-        return self._trusted(Support(self.support.index.to(values.device), self.shape), values)
+        return self.trusted(Support(self.support.index.to(values.device), self.shape), values)
 
     def to_dense(self, fill: float = 0.0) -> Tensor:
         """A tensor of shape (N_1, ..., N_D, K) with ``fill`` where nothing was observed."""
@@ -272,7 +270,8 @@ class ExchangeableArray:
         )
 
     @classmethod
-    def _trusted(cls, support: Support, values: Tensor) -> ExchangeableArray:
+    def trusted(cls, support: Support, values: Tensor) -> ExchangeableArray:
+        """Skip all checks: for what a layer gives out, or parts of an array already checked."""
         array = object.__new__(cls)
         object.__setattr__(array, "support", support)
         object.__setattr__(array, "values", values)
@@ -280,7 +279,7 @@ class ExchangeableArray:
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:
-    whole = all(isinstance(size, int) and size >= 0 for size in shape)
+    whole = all(isinstance(size, Integral) and size >= 0 for size in shape)
     if not shape or not whole:
         raise ValueError(f"shape must give a size of 0 or more for each axis, but is {shape}")
 
@@ -290,7 +289,7 @@ def _check_range(index: Tensor, shape: tuple[int, ...]) -> None:
     if outside.any():
         entry, axis = outside.nonzero()[0].tolist()
         raise ValueError(
-            f"index on axis {axis} must be between 0 and {shape[axis] - 1}, but entry {entry} "
+            f"index on axis {axis} must be at least 0 and below {shape[axis]}, but entry {entry} "
             f"holds {int(index[entry, axis])}"
         )
 

@@ -63,7 +63,7 @@ class Layer(nn.Module):
         values, cells = (x, grid_of(x)) if isinstance(x, Tensor) else (x.values, x.support)
         self.check(values, cells)
         y = self.read(values, cells, self.write(values, cells, generator), features)
-        return y if isinstance(x, Tensor) else x.with_values(y)
+        return y if isinstance(x, Tensor) else x.trusted(x.support, y)
 
     def check(self, values: Tensor, cells: Cells) -> None:
         """Raise unless the layer can run on these cells and values."""
@@ -188,6 +188,12 @@ class ExchangeableLinear(Layer):
                     f"features must be {self.own.dtype} on {self.own.device} as the layer's "
                     f"weights are, but those of axis {axis} are {f.dtype} on {f.device}"
                 )
+            if not f.isfinite().all():
+                member = int((~f.isfinite()).nonzero()[0, 0])
+                raise ValueError(
+                    f"features must be finite, but member {member} of axis {axis} has "
+                    f"{f[member].tolist()}"
+                )
         return given
 
 
@@ -215,7 +221,7 @@ class ChannelDropout(nn.Module):
         kept = self.draw(values, values.shape[-1], generator)
         if kept is None:
             return x
-        return x * kept if isinstance(x, Tensor) else x.with_values(x.values * kept)
+        return x * kept if isinstance(x, Tensor) else x.trusted(x.support, x.values * kept)
 
 
 class ExchangeableBlock(Layer):

@@ -112,7 +112,7 @@ class PaperModel(MemoryModel):
             writers = encoded if isinstance(layer, FactorLayer) else x
             pools = layer.write(writers.values, writers.support, generator)
             members = features if number == 0 else None
-            x = x.with_values(layer.read(x.values, x.support, pools, members))
+            x = x.trusted(x.support, layer.read(x.values, x.support, pools, members))
         return x.values[asked]
 
     def _encode(
@@ -334,6 +334,11 @@ class ResidualModel(MemoryModel):
 
     def observe(self, values: Tensor) -> Tensor:
         """A channel of ones tells an observed 0 from a cell that is only asked about."""
+        if values.shape[1] != self.config.in_channels:
+            raise ValueError(
+                f"the model takes {self.config.in_channels} channels, but the array has "
+                f"{values.shape[1]}"
+            )
         return torch.cat([values, values.new_ones(len(values), 1)], dim=1)
 
     def _block(self, number: int, generator: Generator) -> ExchangeableBlock:

@@ -1,0 +1,306 @@
+"""Observed cells write, queried cells read: conditioning, chunks, and members that come later."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+
+from exchangeable import (
+    ExchangeableArray,
+    ExchangeableLinear,
+    FactorizedAutoencoder,
+    FactorizedConfig,
+    MemoryModel,
+    ResidualConfig,
+    ResidualModel,
+    SelfSupervisedConfig,
+    SelfSupervisedModel,
+    Support,
+)
+from exchangeable.pools import Modules
+from exchangeable.testing import assert_queries_independent, assert_same, random_array
+
+POOLINGS = ["mean", "sum", "max", "attention", "least_squares"]
+
+
+def everywhere(shape):
+    return Support.of(list(product(*map(range, shape))), shape)
+
+
+def residual(order=2, pooling=("mean", "attention"), **options):
+    config = ResidualConfig(
+        2, 3, order, width=8, depth=3, pooling=pooling, heads=2, rank=2, **options
+    )
+    return ResidualModel(config).double().eval()
+
+
+def models(order, features=()):
+    factorized = FactorizedConfig(
+        2, 3, order, encoder=(8, 4), decoder=(8, 8), features=features, dropout=0.5
+    )
+    return [
+        residual(order, features=features),
+        residual(order, ("max", "least_squares"), activation="gated", features=features),
+        SelfSupervisedModel(SelfSupervisedConfig(2, 3, order, width=8, depth=4, features=features))
+        .double()
+        .eval(),
+        FactorizedAutoencoder(factorized).double().eval(),
+    ]
+
+
+def slow_answers(model, observed, queries):
+    """A plain network: every layer pools the observed cells, each query follows on its own."""
+    cells = observed.support.index.tolist()
+    asked = queries.index.tolist()
+    h, q = list(observed.values), [torch.zeros(observed.channels).double()] * len(asked)
+    for number, block in enumerate(model.layers):
+        last = number == len(model.layers) - 1
+        layer = block if last else block.linear
+
+        def step(cell, own, layer=layer, h=h, last=last):
+            y = own @ layer.own + layer.bias
+            for axes, term in zip(layer.axes, layer.terms, strict=True):
+                agree = [
+                    value
+                    for other, value in zip(cells, h, strict=True)
+                    if all(other[axis] == cell[axis] for axis in axes)
+                ]
+                if agree:
+                    y = y + sum(agree) / len(agree) @ term.weights[0]
+            return y if last else torch.where(y > 0, y, 0.01 * y)
+
+        q = [step(cell, own) for cell, own in zip(asked, q, strict=True)]
+        h = [step(cell, own) for cell, own in zip(cells, h, strict=True)]
+    return torch.stack(q)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (3, 2, 3)])
+def test_answers_are_those_of_a_network_written_out(shape):
+    config = SelfSupervisedConfig(2, 3, len(shape), width=4, depth=3)
+    model = SelfSupervisedModel(config).double().eval()
+    observed = random_array(shape, density=0.4, channels=2)
+    queries = everywhere(shape)
+    assert_same(model(observed, queries), slow_answers(model, observed, queries))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_answers_depend_on_no_other_query_no_chunk_and_no_label(order):
+    shape = (4, 3, 2, 2)[:order]
+    queries = everywhere(shape).take(torch.randperm(math.prod(shape))[:8])
+    for model in models(order):
+        observed = random_array(shape, density=0.4, channels=2)
+        assert_queries_independent(model, observed, queries)
+
+
+def test_a_cell_may_be_asked_twice_and_may_be_one_that_was_observed():
+    model, observed = residual(), random_array((4, 3), density=0.5, channels=2)
+    seen = observed.support.index[0]
+    answers = model(observed, Support(torch.stack([seen, seen]), (4, 3)))
+    assert_same(answers[0], answers[1])
+
+
+def test_no_queries_give_no_answers():
+    model, observed = residual(), random_array((4, 3), density=0.5, channels=2)
+    assert model(observed, Support.of([], (4, 3))).shape == (0, 3)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_rows_nobody_observed_and_empty_tables_get_finite_answers(pooling):
+    model = residual(3, (pooling,))
+    for observed in (
+        ExchangeableArray.of([(0, 0, 0)], [[1.0, 2.0]], (2, 3, 2)).to(torch.float64),
+        ExchangeableArray.of([], torch.zeros(0, 2).double(), (2, 3, 2)),
+    ):
+        answers = model(observed, everywhere((2, 3, 2)))
+        assert answers.isfinite().all()
+
+
+def test_a_pair_never_observed_reads_an_empty_group():
+    """Order 3: (0, 1, *) was not observed, though 0 and 1 each were."""
+    layer = ExchangeableLinear(1, 1, order=3, bias=False).double()
+    for term in layer.terms:
+        term.weights[0].data.zero_()
+    layer.terms[layer.axes.index((0, 1))].weights[0].data.fill_(1.0)
+    x = ExchangeableArray.of([(0, 0, 0), (0, 0, 1), (1, 1, 0)], [[2.0], [4.0], [9.0]], (2, 2, 2))
+    x = x.to(torch.float64)
+    asked = Support.of([(0, 0, 1), (1, 1, 1), (0, 1, 0), (1, 0, 0)], x.shape)
+    cells = asked.numbered_by(x.support.directory)
+    y = layer.read(torch.zeros(4, 1).double(), cells, layer.write(x.values, x.support))
+    assert y.flatten().tolist() == [3.0, 9.0, 0.0, 0.0]
+
+
+class OneLayer(MemoryModel):
+    def __init__(self, layer):
+        super().__init__()
+        self.layers = Modules([layer])
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("shapes", [((3,), (5,)), ((3, 4), (5, 6)), ((3, 2, 2), (4, 2, 4))])
+def test_with_one_layer_extending_is_conditioning_on_everything(pooling, shapes):
+    """The first layer's pools are sums over input cells, so nothing is lost by adding later."""
+    small, large = shapes
+    layer = ExchangeableLinear(2, 3, order=len(small), pooling=[pooling], counts=True, rank=2)
+    model = OneLayer(layer.double())
+    everything = random_array(large, density=0.6, channels=2)
+    index = everything.support.index
+    known = (index < torch.tensor(small)).all(dim=1)
+    old = ExchangeableArray(Support(index[known], small), everything.values[known])
+
+    memory = model.extend(model.condition(old), everything.take(~known))
+
+    assert memory.shape == large
+    queries = everywhere(large)
+    assert_same(model.read(memory, queries), model(everything, queries))
+
+
+def slow_extension(model, old, new, queries):
+    """What extending means, cell by cell: at every layer new cells join the old ones, whose
+    own values stay as they were before the new ones came, and queries read both.
+    """
+    h, fresh = model.observe(old.values), model.observe(new.values)
+    q = torch.zeros(len(queries), h.shape[1]).double()
+    cells = torch.cat([old.support.index, new.support.index])
+    both = ExchangeableArray(Support(cells, new.shape), torch.cat([h, fresh]))
+    alone = old.with_values(h)
+    for layer in model.layers:
+        pools = layer.write(both.values, both.support)
+        asked = queries.numbered_by(both.support.directory)
+        if q.shape[1] != layer.in_channels:  # the decoder's first layer ignores what comes in
+            q = q.new_zeros(len(q), layer.in_channels)
+        q = layer.read(q, asked, pools)
+        fresh = layer.read(both.values, both.support, pools)[len(old) :]
+        alone = layer(alone)
+        both = both.with_values(torch.cat([alone.values, fresh]))
+    return q
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_new_members_read_the_old_pools_with_their_own_cells_added(order, kind):
+    small, large = (4, 3, 2)[:order], (6, 5, 3)[:order]
+    model = models(order)[kind]
+    everything = random_array(large, density=0.5, channels=2, seed=order)
+    index = everything.support.index
+    known = (index < torch.tensor(small)).all(dim=1)
+    old = ExchangeableArray(Support(index[known], small), everything.values[known])
+    new, queries = everything.take(~known), everywhere(large)
+
+    memory = model.extend(model.condition(old), new)
+
+    expected = slow_extension(model, old, new, queries)
+    assert_same(model.read(memory, queries), expected)
+    assert_same(model.read(memory, queries, chunk_size=3), expected)
+
+
+def test_a_new_row_and_a_new_column_meet_in_what_each_got_from_its_own_cells():
+    model = residual()
+    old = random_array((4, 3), density=0.8, channels=2)
+    values = torch.randn(4, 2).double()
+    row = [(4, 0), (4, 2)]
+    column = [(1, 3), (3, 3)]
+    new = ExchangeableArray.of(row + column, values, (5, 4))
+    cell = Support.of([(4, 3)], (5, 4))
+    memory = model.extend(model.condition(old), new)
+    answer = model.read(memory, cell)
+    assert_same(answer, slow_extension(model, old, new, cell))
+    for changed in range(4):  # every one of the new cells counts
+        other = values.clone()
+        other[changed] += 1
+        again = model.extend(model.condition(old), new.with_values(other))
+        assert not torch.allclose(model.read(again, cell), answer)
+
+
+def test_extending_by_nothing_changes_nothing():
+    model, old = residual(3), random_array((4, 3, 2), density=0.5, channels=2)
+    memory = model.condition(old)
+    nothing = ExchangeableArray.of([], torch.zeros(0, 2).double(), (6, 3, 3))
+    queries = everywhere((4, 3, 2))
+    assert_same(model.read(model.extend(memory, nothing), queries), model.read(memory, queries))
+
+
+def test_extending_leaves_the_old_memory_as_it_was():
+    model, old = residual(), random_array((4, 3), density=0.5, channels=2)
+    memory, queries = model.condition(old), everywhere((4, 3))
+    before = model.read(memory, queries)
+    model.extend(memory, ExchangeableArray.of([(4, 0)], torch.ones(1, 2).double(), (5, 3)))
+    assert torch.equal(model.read(memory, queries), before)
+
+
+def test_extending_twice_and_numbering_new_members_otherwise_come_to_the_same():
+    """Relabelling the new rows relabels their answers."""
+    model, old = residual(), random_array((4, 3), density=0.5, channels=2)
+    new = random_array((2, 3), density=0.7, channels=2, seed=1)
+    index = new.support.index + torch.tensor([4, 0])
+    swapped = index.clone()
+    swapped[:, 0] = 9 - swapped[:, 0]  # 4 <-> 5
+    answers = []
+    for cells, order in ((index, [4, 5]), (swapped, [5, 4])):
+        memory = model.extend(
+            model.condition(old), ExchangeableArray(Support(cells, (6, 3)), new.values)
+        )
+        asked = Support.of([(row, c) for row in order for c in range(3)], (6, 3))
+        answers.append(model.read(memory, asked))
+    assert_same(*answers)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_features_of_members_reach_every_model_and_new_members_bring_theirs(kind):
+    model = models(2, features=(3, 0))[kind]
+    everything = random_array((6, 4), density=0.7, channels=2)
+    rows = torch.randn(6, 3).double()
+    known = everything.support.index[:, 0] < 5
+    old = ExchangeableArray(
+        Support(everything.support.index[known], (5, 4)), everything.values[known]
+    )
+    queries = everywhere((6, 4))
+    memory = model.extend(
+        model.condition(old, features=(rows[:5], None)),
+        everything.take(~known),
+        features=(rows[5:], None),
+    )
+    answers = model.read(memory, queries)
+    other = rows.clone()
+    other[5] += 1
+    again = model.extend(
+        model.condition(old, features=(rows[:5], None)),
+        everything.take(~known),
+        features=(other[5:], None),
+    )
+    assert memory.features[0].shape == (6, 3)
+    assert not torch.allclose(model.read(again, queries)[-4:], answers[-4:])
+
+
+def test_conditioning_streams_gradients_to_weights_and_values():
+    model = residual().train()
+    observed = random_array((4, 3), density=0.6, channels=2)
+    values = observed.values.requires_grad_()
+    memory = model.condition(observed.with_values(values), generator=torch.Generator())
+    model.read(memory, everywhere((4, 3)), chunk_size=5).square().sum().backward()
+    assert values.grad.abs().sum() > 0
+    assert all(weight.grad is not None for weight in model.parameters())
+
+
+def test_dropout_is_drawn_when_conditioning_and_shared_by_all_that_is_read():
+    model = residual(dropout=0.5).train()
+    observed = random_array((4, 3), density=0.6, channels=2)
+    queries = everywhere((4, 3))
+    memory = model.condition(observed, generator=torch.Generator().manual_seed(1))
+    assert_same(model.read(memory, queries), model.read(memory, queries, chunk_size=2))
+    again = model.condition(observed, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(model.read(again, queries), model.read(memory, queries))
+    other = model.condition(observed, generator=torch.Generator().manual_seed(2))
+    assert not torch.allclose(model.read(other, queries), model.read(memory, queries))
+
+
+def test_a_memory_of_a_matrix_keeps_members_and_not_cells():
+    """However many cells there are, what is kept is as large."""
+    model = residual()
+
+    def kept(density):
+        memory = model.condition(random_array((20, 30), density=density, channels=2))
+        states = [state for pools in memory.pools for state in pools.states.values()]
+        return sum(part.numel() for kinds in states for state in kinds for part in state)
+
+    assert kept(0.1) == kept(1.0)

@@ -1,0 +1,38 @@
+"""The demo runs as a command, says what it did, and writes its picture."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+DEMO = Path(__file__).parent.parent / "examples" / "demo.py"
+
+
+def run(*options):
+    # Wide enough for the table, whatever the terminal of whoever runs the tests.
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(DEMO), *options],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"},
+        check=False,
+    )
+
+
+def test_the_demo_beats_the_bias_on_a_table_it_never_saw(tmp_path):
+    picture = tmp_path / "new folder" / "demo.png"
+    done = run("--steps", "150", "--out", str(picture))
+    assert done.returncode == 0, done.stderr
+    for name in ("trained on", "never seen"):
+        row = next(line for line in done.stdout.splitlines() if name in line and "│" in line)
+        mean, bias, model = (float(cell) for cell in row.split("│")[5:8])
+        assert model < bias < mean
+    assert str(picture.name) in done.stdout.replace("\n", "")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_unknown_option_is_named():
+    done = run("--stepps", "3")
+    assert done.returncode == 2
+    assert "unrecognized arguments: --stepps" in done.stderr

@@ -1,0 +1,46 @@
+"""The README's code runs as printed, and what it says of the repository is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_there_is_code_to_run():
+    assert len(BLOCKS) >= 2
+
+
+@pytest.mark.parametrize("code", BLOCKS)
+def test_code_runs_as_printed(code):
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_the_first_example_answers_as_many_cells_as_it_asks():
+    names = {}
+    exec(compile(BLOCKS[0], "README.md", "exec"), names)
+    assert names["answers"].shape == (2, 1)
+    assert names["memory"].shape == (4, 4)
+
+
+def test_both_commands_are_on_the_first_screen():
+    first_screen = "\n".join(README.splitlines()[:40])
+    assert "make demo" in first_screen
+    assert "make test" in first_screen
+
+
+def test_links_inside_the_repository_lead_somewhere():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    assert links
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
+def test_names_in_the_readme_are_public():
+    import exchangeable
+
+    for name in re.findall(r"`([A-Z]\w+)`", README):
+        assert name in exchangeable.__all__, name

@@ -129,7 +129,7 @@ def picture(tables: dict[str, Ratings], model: ResidualModel, path: Path) -> Non
         }
         for panel, (title, values) in zip(row, shown.items(), strict=True):
             image = panel.imshow(
-                values, cmap=colours, vmin=1, vmax=5, aspect="auto", interpolation="nearest"
+                values.numpy(), cmap=colours, vmin=1, vmax=5, aspect="auto", interpolation="nearest"
             )
             panel.set(title=title, xticks=[], yticks=[], xlabel=f"{shape[1]} films")
             panel.title.set_fontsize(10)

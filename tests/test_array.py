@@ -185,3 +185,32 @@ def test_to_another_type_keeps_the_cells():
     array = random_array((3, 3)).to(torch.float32)
     assert array.values.dtype == torch.float32
     assert array.to("cpu").support.index.device.type == "cpu"
+
+
+def test_an_array_stays_as_it_is_whatever_becomes_of_its_source():
+    for kind in (np.array, torch.tensor):
+        index, values = kind([[0, 0], [1, 2]]), kind([[1.0], [2.0]])
+        array = ExchangeableArray.of(index, values, (2, 3))
+        index[1], values[0] = 0, float("nan")
+        assert array.support.index.tolist() == [[0, 0], [1, 2]]
+        assert array.values.tolist() == [[1.0], [2.0]]
+
+
+def test_numpy_arrays_may_be_read_only_or_reversed():
+    index = np.array([[0, 0], [1, 2]])
+    index.setflags(write=False)
+    assert len(ExchangeableArray.of(index, np.array([[1.0], [2.0]])[::-1], (2, 3))) == 2
+
+
+def test_dense_numbers_may_come_from_numpy_or_be_whole():
+    array = ExchangeableArray.from_dense(np.arange(6).reshape(2, 3, 1))
+    assert array.values.dtype == torch.get_default_dtype()
+    assert len(ExchangeableArray.from_dense(np.ones((2, 3, 1)), np.eye(2, 3, dtype=bool))) == 2
+
+
+def test_gradients_pass_through_torch_sparse():
+    values = torch.tensor([2.0, 3.0], requires_grad=True)
+    index = [[0, 1], [1, 0]]
+    sparse = torch.sparse_coo_tensor(index, values, (2, 2), check_invariants=True)
+    ExchangeableArray.from_torch_sparse(sparse).values.sum().backward()
+    assert values.grad.tolist() == [1.0, 1.0]

@@ -20,7 +20,7 @@ from exchangeable import (
     Support,
 )
 from exchangeable.pooling import Grid
-from exchangeable.testing import random_array
+from exchangeable.testing import assert_same, random_array
 
 CELLS, VALUES, SHAPE = [(0, 0), (1, 2)], [[1.0], [2.0]], (2, 3)
 
@@ -154,6 +154,134 @@ BAD = {
         lambda: Support.of([(0, 0, 0)], (2**32, 2**32, 1)).groups((0, 1)),
         r"must make fewer than 2\^63 combinations, but make 1.8e\+19",
     ),
+    "values as words": (
+        lambda: array(values=np.array([["a"], ["b"]])),
+        "values must hold numbers, but holds <U1",
+    ),
+    "values as objects": (
+        lambda: array(values=np.array([[None], [1]])),
+        "values must hold numbers, but holds object",
+    ),
+    "ragged values": (
+        lambda: array(values=[[1.0], [2.0, 3.0]]),
+        "values must be a tensor, or numbers in lists of equal length, but is a list",
+    ),
+    "nothing as an index": (lambda: array(cells=None), "index must be a tensor, .* is a NoneType"),
+    "an index beyond 64 bits": (
+        lambda: array(np.array([[0, 2**63 + 1]], dtype=np.uint64), [[1.0]]),
+        "index must fit in 64 bits with a sign, but holds 9223372036854775809",
+    ),
+    "an index of no columns": (
+        lambda: array(np.zeros((5, 0), int), np.zeros((5, 1))),
+        r"must have shape \(E, 2\), .* but has shape \(5, 0\)",
+    ),
+    "a dense array called scipy sparse": (
+        lambda: ExchangeableArray.from_scipy(np.eye(2)),
+        "must be a scipy sparse array, but is a numpy.ndarray",
+    ),
+    "a dense tensor called sparse": (
+        lambda: ExchangeableArray.from_torch_sparse(torch.eye(2)),
+        "must be a torch sparse tensor, but is a torch.Tensor",
+    ),
+    "too narrow a type": (
+        lambda: array(values=[[1e6], [1.0]]).to(torch.float16),
+        r"values must be finite, but entry 0, cell \(0, 0\), holds \[inf\]",
+    ),
+    "values turned into whole numbers": (
+        lambda: array().to(torch.int64),
+        "must be floating-point numbers, but are torch.int64",
+    ),
+    "a mask of too few cells": (
+        lambda: array().take(torch.tensor([True])),
+        r"positions \(int64\) or a mask \(bool\) of 2 cells, but are torch.bool of shape \(1,\)",
+    ),
+    "positions in a list": (lambda: array().take([0]), "of 2 cells, but are a list"),
+    "a position past the end": (
+        lambda: array().take(torch.tensor([0, 2])),
+        "positions must be at least 0 and below 2, but one is 2",
+    ),
+    "a negative position": (
+        lambda: array().take(torch.tensor([-1])),
+        "positions must be at least 0 and below 2, but one is -1",
+    ),
+    "a relabelling that merges members": (
+        lambda: array().relabel([torch.tensor([0, 0]), torch.arange(3)]),
+        r"takes a permutation of 2 members, but tensor\(\[0, 0\]\) came",
+    ),
+    "a relabelling of too few members": (
+        lambda: array().relabel([torch.arange(2), torch.arange(2)]),
+        "takes a permutation of 3 members",
+    ),
+    "a relabelling of too few axes": (
+        lambda: array().relabel([torch.arange(2)]),
+        "a permutation for each of 2 axes, but 1 came",
+    ),
+    "not a number in a plain tensor": (
+        lambda: layer()(torch.full((2, 3, 1), float("nan"))),
+        r"values must be finite, but cell \(0, 0\) holds \[nan\]",
+    ),
+    "features as one tensor": (
+        lambda: layer(features=(3, 0))(array(), features=torch.zeros(2, 3)),
+        r"features must have shapes \[\(2, 3\), None\]",
+    ),
+    "a negative number of features": (
+        lambda: layer(features=(-1, 0)),
+        r"a number for each of the 2 axes, but are \(-1, 0\)",
+    ),
+    "gated units of an odd width": (
+        lambda: ExchangeableBlock(ExchangeableLinear(1, 5, order=2), activation="gated"),
+        "take channels in pairs, but 5 came",
+    ),
+    "gated units in a model of the paper": (
+        lambda: SelfSupervisedConfig(1, 1, activation="gated"),
+        "plain activations, but activation is 'gated'",
+    ),
+    "a joint layer without channels": (
+        lambda: JointlyExchangeableLinear(0, 2),
+        "must be 1 or more, .*in_channels=0",
+    ),
+    "features for a joint layer": (
+        lambda: JointlyExchangeableLinear(1, 1)(
+            random_array((3, 3), dtype=torch.float32), features=(torch.zeros(3, 1), None)
+        ),
+        "made without features, but some came",
+    ),
+    "a share of more than all": (
+        lambda: SelfSupervisedConfig(1, 1, hidden_share=7),
+        r"hidden_share must be in \[0, 1\), but is 7",
+    ),
+    "a width that is no whole number": (
+        lambda: ResidualConfig(1, 1, width=8.5),
+        "width must be a whole number, but is 8.5",
+    ),
+    "a negative width": (
+        lambda: ResidualConfig(1, 1, width=-8),
+        "width must be a whole number of 1 or more, but is -8",
+    ),
+    "factors of no length": (
+        lambda: FactorizedConfig(1, 1, factor_sizes=(0, 5), maps=True),
+        "factor_sizes must be a whole number of 1 or more, but is 0",
+    ),
+    "a layer of no factors": (
+        lambda: FactorLayer(4, (), maps=True),
+        r"must be 1 or more, but are 4 and \(\)",
+    ),
+    "a memory of another model": (
+        lambda: ResidualModel(ResidualConfig.small(1, 1)).read(
+            memory(), Support.of([(0, 0)], (2, 3))
+        ),
+        "from a model of 5 layers as this one, but holds the pools of 3",
+    ),
+    "literal queries of another table": (
+        lambda: FactorizedAutoencoder(FactorizedConfig.paper(1))(
+            array(), Support.of([(5, 0)], (6, 3))
+        ),
+        r"shape \(2, 3\) .* but are of one of shape \(6, 3\)",
+    ),
+    "an impossible density": (
+        lambda: random_array((2, 2), density=2.0),
+        "density must be between 0 and 1, but is 2.0",
+    ),
     "an array of another order": (
         lambda: layer()(random_array((2, 3, 2), dtype=torch.float32)),
         r"for arrays of order 2, but this one has shape \(2, 3, 2\)",
@@ -214,7 +342,7 @@ BAD = {
     ),
     "features of another precision": (
         lambda: layer(features=(3, 0))(array(), features=(torch.zeros(2, 3).double(), None)),
-        "features must be torch.float32 on cpu .* axis 0 are torch.float64",
+        "features of axis 0 must be torch.float32 on cpu .* but are torch.float64",
     ),
     "features that are not numbers": (
         lambda: layer(features=(1, 0))(
@@ -257,7 +385,7 @@ BAD = {
     ),
     "a residual model of none": (
         lambda: ResidualConfig(1, 1, depth=0),
-        "depth must be 1 or more, but is 0",
+        "depth must be a whole number of 1 or more, but is 0",
     ),
     "a model's wrong channels": (
         lambda: model().condition(array(values=[[1.0, 2.0]] * 2)),
@@ -303,3 +431,13 @@ def test_bad_input_is_refused_in_one_line(case):
     with pytest.raises(ValueError, match=message) as error:
         wrong()
     assert "\n" not in str(error.value)
+
+
+def test_queries_in_a_list_are_refused():
+    with pytest.raises(TypeError, match="queries must be a Support, but are a list"):
+        model().read(memory(), [(0, 0)])
+
+
+def test_infinite_answers_are_not_the_same():
+    with pytest.raises(AssertionError, match="values must be finite"):
+        assert_same(torch.tensor([torch.inf, 1.0]), torch.tensor([torch.inf, 2.0]))

@@ -5,7 +5,12 @@ import torch
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from exchangeable import ExchangeableArray, JointlyExchangeableLinear, Support
+from exchangeable import (
+    ExchangeableArray,
+    ExchangeableBlock,
+    JointlyExchangeableLinear,
+    Support,
+)
 from exchangeable.testing import assert_equivariant, assert_same, random_array
 
 
@@ -126,9 +131,10 @@ def test_a_queried_cell_reads_what_was_observed_in_its_mirror_image():
     assert y.flatten().tolist() == [5.0, 0.0, 7.0, 0.0]
 
 
+@pytest.mark.parametrize("tying", ["joint", "paper"])
 @pytest.mark.parametrize("dense", [False, True])
-def test_gradients_are_right(dense):
-    layer, x = joint(), random_array((4, 4), density=1.0 if dense else 0.5, channels=2)
+def test_gradients_are_right(tying, dense):
+    layer, x = joint(tying=tying), random_array((4, 4), density=1.0 if dense else 0.5, channels=2)
 
     def run(values, weight, bias):
         array = values if dense else x.with_values(values)
@@ -145,3 +151,17 @@ def test_no_cells_at_all_give_an_empty_answer():
         0,
         3,
     )
+
+
+def test_a_set_without_members_gives_an_empty_matrix():
+    assert joint()(torch.zeros(0, 0, 2).double()).shape == (0, 0, 3)
+    assert len(joint()(ExchangeableArray.of([], torch.zeros(0, 2).double(), (0, 0)))) == 0
+
+
+def test_a_joint_layer_may_stand_in_a_block():
+    block = ExchangeableBlock(joint(2, 2), norm=True, residual=True, dropout=0.5).double()
+    x = random_array((5, 5), density=0.5, channels=2)
+    assert_equivariant(block.eval(), x, joint=True)
+    dense = random_array((5, 5), density=1.0, channels=2).to_dense()
+    names = torch.randperm(5)
+    assert_same(block(dense[names][:, names]), block(dense)[names][:, names])

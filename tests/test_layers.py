@@ -256,6 +256,11 @@ def test_factors_are_means_of_rows_and_of_columns():
     assert_same(layer(full.to_dense()), layer(full).to_dense())
 
 
+def weights_of(module):
+    names = [name for name, _ in module.named_parameters()]
+    return names, [weight.detach().clone().requires_grad_() for weight in module.parameters()]
+
+
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("dense", [False, True])
 def test_gradients_of_every_layer_are_right(pooling, dense):
@@ -264,8 +269,7 @@ def test_gradients_of_every_layer_are_right(pooling, dense):
     block = ExchangeableBlock(layer, norm=True, activation="leaky_relu").double()
     x = random_array((3, 2), density=1.0 if dense else 0.7, channels=4)
     members = torch.randn(3, 2).double().requires_grad_()
-    names = [name for name, _ in block.named_parameters()]
-    weights = [weight.detach().clone().requires_grad_() for weight in block.parameters()]
+    names, weights = weights_of(block)
 
     def run(values, members, *weights):
         array = values if dense else x.with_values(values)
@@ -275,6 +279,34 @@ def test_gradients_of_every_layer_are_right(pooling, dense):
 
     start = (x.to_dense() if dense else x.values).detach().requires_grad_()
     assert gradcheck(run, (start, members, *weights))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("asked", [1, 40])
+def test_gradients_of_reading_are_right_for_few_readers_and_for_many(pooling, asked):
+    """Order 3, a gated residual block; with one reader only its own groups are summarised."""
+    layer = linear(2, 4, order=3, pooling=[pooling], counts=True, rank=2)
+    block = ExchangeableBlock(layer, activation="gated", residual=True).double()
+    x = random_array((3, 2, 2), density=0.5, channels=2)
+    everywhere = list(product(range(3), range(2), range(2)))
+    cells = Support.of((everywhere * 4)[:asked], x.shape).numbered_by(x.support.directory)
+    names, weights = weights_of(block)
+
+    class Both(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = block
+
+        def forward(self, values, query):
+            return self.block.read(query, cells, self.block.write(values, x.support))
+
+    def run(values, query, *weights):
+        named = {f"block.{name}": weight for name, weight in zip(names, weights, strict=True)}
+        return functional_call(Both(), named, (values, query))
+
+    start = x.values.detach().requires_grad_()
+    query = torch.randn(asked, 2).double().requires_grad_()
+    assert gradcheck(run, (start, query, *weights))
 
 
 def test_gradients_of_factors_are_right():
@@ -307,3 +339,9 @@ def test_rows_without_cells_give_finite_answers_for_every_pooling():
         cells = everywhere.numbered_by(x.support.directory)
         y = layer.read(torch.zeros(6, 2).double(), cells, pools)
         assert y.isfinite().all()
+
+
+def test_layers_are_built_on_the_default_device_from_a_generator_of_any():
+    with torch.device("meta"):
+        layer = ExchangeableLinear(1, 2, order=2, generator=torch.Generator())
+    assert {weight.device.type for weight in layer.parameters()} == {"meta"}

@@ -19,7 +19,12 @@ from exchangeable import (
     Support,
 )
 from exchangeable.pools import Modules
-from exchangeable.testing import assert_queries_independent, assert_same, random_array
+from exchangeable.testing import (
+    assert_queries_independent,
+    assert_same,
+    random_array,
+    random_relabelling,
+)
 
 POOLINGS = ["mean", "sum", "max", "attention", "least_squares"]
 
@@ -47,6 +52,14 @@ def models(order, features=()):
         .eval(),
         FactorizedAutoencoder(factorized).double().eval(),
     ]
+
+
+def tensors(kept):
+    """All tensors inside nested tuples and dictionaries."""
+    if isinstance(kept, torch.Tensor):
+        return [kept]
+    inner = kept.values() if isinstance(kept, dict) else kept or ()
+    return [tensor for part in inner for tensor in tensors(part)]
 
 
 def slow_answers(model, observed, queries):
@@ -155,43 +168,77 @@ def test_with_one_layer_extending_is_conditioning_on_everything(pooling, shapes)
     assert_same(model.read(memory, queries), model(everything, queries))
 
 
-def slow_extension(model, old, new, queries):
+def slow_extension(model, old, new, queries, features=None):
     """What extending means, cell by cell: at every layer new cells join the old ones, whose
     own values stay as they were before the new ones came, and queries read both.
+    ``features`` are those of all members.
     """
     h, fresh = model.observe(old.values), model.observe(new.values)
     q = torch.zeros(len(queries), h.shape[1]).double()
     cells = torch.cat([old.support.index, new.support.index])
     both = ExchangeableArray(Support(cells, new.shape), torch.cat([h, fresh]))
     alone = old.with_values(h)
-    for layer in model.layers:
+    for number, layer in enumerate(model.layers):
+        members = features if number == 0 else None
+        mine = members and tuple(
+            f if f is None else f[:size] for f, size in zip(members, old.shape, strict=True)
+        )
         pools = layer.write(both.values, both.support)
         asked = queries.numbered_by(both.support.directory)
         if q.shape[1] != layer.in_channels:  # the decoder's first layer ignores what comes in
             q = q.new_zeros(len(q), layer.in_channels)
-        q = layer.read(q, asked, pools)
-        fresh = layer.read(both.values, both.support, pools)[len(old) :]
-        alone = layer(alone)
+        q = layer.read(q, asked, pools, members)
+        fresh = layer.read(both.values, both.support, pools, members)[len(old) :]
+        alone = layer(alone, mine)
         both = both.with_values(torch.cat([alone.values, fresh]))
     return q
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
+def later(everything, small):
+    """The cells among the first members of each axis, and the others."""
+    known = (everything.support.index < torch.tensor(small)).all(dim=1)
+    old = Support(everything.support.index[known], small)
+    return ExchangeableArray(old, everything.values[known]), everything.take(~known)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])
 def test_new_members_read_the_old_pools_with_their_own_cells_added(order, kind):
-    small, large = (4, 3, 2)[:order], (6, 5, 3)[:order]
+    small, large = (4, 3, 2, 2)[:order], (6, 5, 3, 2)[:order]
     model = models(order)[kind]
-    everything = random_array(large, density=0.5, channels=2, seed=order)
-    index = everything.support.index
-    known = (index < torch.tensor(small)).all(dim=1)
-    old = ExchangeableArray(Support(index[known], small), everything.values[known])
-    new, queries = everything.take(~known), everywhere(large)
+    old, new = later(random_array(large, density=0.5, channels=2, seed=order), small)
+    queries = everywhere(large)
 
     memory = model.extend(model.condition(old), new)
 
     expected = slow_extension(model, old, new, queries)
     assert_same(model.read(memory, queries), expected)
     assert_same(model.read(memory, queries, chunk_size=3), expected)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_new_cells_of_known_members_are_added_the_same_way(order):
+    shape = (4, 5, 3)[:order]
+    model, everything = residual(order), random_array(shape, density=0.6, channels=2)
+    first = torch.arange(len(everything)) < len(everything) // 2
+    old, new = everything.take(first), everything.take(~first)
+    memory = model.extend(model.condition(old), new)
+    expected = slow_extension(model, old, new, everywhere(shape))
+    assert_same(model.read(memory, everywhere(shape)), expected)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_with_one_layer_extending_twice_is_extending_once(order):
+    sizes = [(2, 2, 2)[:order], (4, 3, 2)[:order], (5, 5, 3)[:order]]
+    model = OneLayer(ExchangeableLinear(2, 3, order=order, pooling=["mean", "attention"]).double())
+    middle, newest = later(random_array(sizes[2], density=0.7, channels=2), sizes[1])
+    oldest, newer = later(middle, sizes[0])
+    memory = model.extend(model.extend(model.condition(oldest), newer), newest)
+    both = torch.cat([newer.support.index, newest.support.index])
+    at_once = ExchangeableArray(Support(both, sizes[2]), torch.cat([newer.values, newest.values]))
+    expected = model.extend(model.condition(oldest), at_once)
+    queries = everywhere(sizes[2])
+    assert_same(model.read(memory, queries), model.read(expected, queries))
 
 
 def test_a_new_row_and_a_new_column_meet_in_what_each_got_from_its_own_cells():
@@ -228,7 +275,7 @@ def test_extending_leaves_the_old_memory_as_it_was():
     assert torch.equal(model.read(memory, queries), before)
 
 
-def test_extending_twice_and_numbering_new_members_otherwise_come_to_the_same():
+def test_numbering_new_members_otherwise_comes_to_the_same():
     """Relabelling the new rows relabels their answers."""
     model, old = residual(), random_array((4, 3), density=0.5, channels=2)
     new = random_array((2, 3), density=0.7, channels=2, seed=1)
@@ -246,30 +293,31 @@ def test_extending_twice_and_numbering_new_members_otherwise_come_to_the_same():
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])
-def test_features_of_members_reach_every_model_and_new_members_bring_theirs(kind):
+def test_new_members_bring_their_features(kind):
     model = models(2, features=(3, 0))[kind]
-    everything = random_array((6, 4), density=0.7, channels=2)
-    rows = torch.randn(6, 3).double()
-    known = everything.support.index[:, 0] < 5
-    old = ExchangeableArray(
-        Support(everything.support.index[known], (5, 4)), everything.values[known]
-    )
-    queries = everywhere((6, 4))
-    memory = model.extend(
-        model.condition(old, features=(rows[:5], None)),
-        everything.take(~known),
-        features=(rows[5:], None),
-    )
-    answers = model.read(memory, queries)
-    other = rows.clone()
-    other[5] += 1
-    again = model.extend(
-        model.condition(old, features=(rows[:5], None)),
-        everything.take(~known),
-        features=(other[5:], None),
-    )
-    assert memory.features[0].shape == (6, 3)
-    assert not torch.allclose(model.read(again, queries)[-4:], answers[-4:])
+    old, new = later(random_array((6, 4), density=0.7, channels=2), (5, 4))
+    rows, queries = torch.randn(6, 3).double(), everywhere((6, 4))
+    memory = model.condition(old, features=(rows[:5], None))
+    longer = model.extend(memory, new, features=(rows[5:], None))
+    expected = slow_extension(model, old, new, queries, features=(rows, None))
+    assert_same(model.read(longer, queries), expected)
+    assert_same(model.read(longer, queries, chunk_size=2), expected)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+@pytest.mark.parametrize("order", [2, 3])
+def test_features_follow_their_members_wherever_they_are_renamed(kind, order):
+    model, shape = models(order, features=(3, 0, 2)[:order])[kind], (5, 4, 3)[:order]
+    observed, queries = random_array(shape, density=0.5, channels=2), everywhere(shape)
+    features = (torch.randn(5, 3).double(), None, torch.randn(3, 2).double())[:order]
+    answers = model(observed, queries, features)
+    names = random_relabelling(shape)
+    renamed = [None if f is None else f[n.argsort()] for f, n in zip(features, names, strict=True)]
+    asked = torch.stack([n[c] for n, c in zip(names, queries.index.T, strict=True)], dim=1)
+    assert_same(model(observed.relabel(names), Support(asked, shape), tuple(renamed)), answers)
+    for axis in [axis for axis, f in enumerate(features) if f is not None]:
+        other = tuple(f if i != axis else f + 1 for i, f in enumerate(features))
+        assert not torch.allclose(model(observed, queries, other), answers)
 
 
 def test_conditioning_streams_gradients_to_weights_and_values():
@@ -294,13 +342,33 @@ def test_dropout_is_drawn_when_conditioning_and_shared_by_all_that_is_read():
     assert not torch.allclose(model.read(other, queries), model.read(memory, queries))
 
 
+def test_an_extended_memory_keeps_the_dropped_channels():
+    model = residual(dropout=0.5).train()
+    old, new = later(random_array((5, 3), density=0.8, channels=2), (4, 3))
+    memory = model.condition(old, generator=torch.Generator().manual_seed(1))
+    longer = model.extend(memory, new)
+    masks = [pools.kept for pools in memory.pools[:-1]]
+    assert all(mask is not None for mask in masks)
+    for mask, pools in zip(masks, longer.pools[:-1], strict=True):
+        assert torch.equal(mask, pools.kept)
+    model.eval()
+    assert not torch.allclose(
+        model.read(longer, everywhere((5, 3))),
+        model.read(model.extend(model.condition(old), new), everywhere((5, 3))),
+    )
+
+
+def test_a_memory_says_what_it_is_of():
+    memory = residual().condition(random_array((4, 3), density=0.5, channels=2))
+    assert repr(memory) == "Memory(4 x 3, pools of 4 layers)"
+
+
 def test_a_memory_of_a_matrix_keeps_members_and_not_cells():
     """However many cells there are, what is kept is as large."""
     model = residual()
 
     def kept(density):
         memory = model.condition(random_array((20, 30), density=density, channels=2))
-        states = [state for pools in memory.pools for state in pools.states.values()]
-        return sum(part.numel() for kinds in states for state in kinds for part in state)
+        return sum(part.numel() for part in tensors(memory.pools))
 
     assert kept(0.1) == kept(1.0)

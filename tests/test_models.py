@@ -8,13 +8,13 @@ from exchangeable import (
     ExchangeableLinear,
     FactorizedAutoencoder,
     FactorizedConfig,
+    FactorLayer,
     ResidualConfig,
     ResidualModel,
     SelfSupervisedConfig,
     SelfSupervisedModel,
     Support,
 )
-from exchangeable.layers import FactorLayer
 from exchangeable.testing import assert_equivariant, assert_same, random_array
 
 
@@ -243,3 +243,62 @@ def test_every_model_learns_a_small_table(order, kind):
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] / 2
+
+
+def test_the_residual_model_has_the_blocks_its_configuration_asks_for():
+    config = ResidualConfig(
+        1, 2, width=8, depth=3, pooling=("mean", "least_squares"), heads=2, rank=3, dropout=0.25
+    )
+    *blocks, last = ResidualModel(config).layers
+    assert [block.residual for block in blocks] == [False, True, True]
+    assert all(isinstance(block.norm, torch.nn.LayerNorm) for block in blocks)
+    assert all(block.dropout.share == 0.25 for block in blocks)
+    for block in blocks[1:]:
+        mean, solver, count = block.linear.terms[0].pools
+        assert (type(mean).__name__, type(count).__name__) == ("MeanPool", "CountPool")
+        assert (solver.heads, solver.rank) == (2, 3)
+    assert last.out_channels == 2
+    gated = ResidualModel(ResidualConfig(1, 1, width=8, depth=2, heads=2, activation="gated"))
+    assert [block.linear.out_channels for block in list(gated.layers)[:2]] == [16, 16]
+    assert [block.out_channels for block in list(gated.layers)[:2]] == [8, 8]
+
+
+def test_features_reach_the_literal_form_and_the_factors():
+    observed = random_array((4, 5), density=0.6, channels=2)
+    queries = Support.of([(0, 0), (3, 4)], (4, 5))
+    rows = torch.randn(4, 3).double()
+    sizes = {"features": (3, 0), "literal": True}
+    for model in (
+        SelfSupervisedModel(SelfSupervisedConfig(2, 2, width=8, depth=3, **sizes)),
+        FactorizedAutoencoder(FactorizedConfig(2, 2, encoder=(8, 4), decoder=(8,), **sizes)),
+    ):
+        model.double().eval()
+        answers = model(observed, queries, (rows, None))
+        assert not torch.allclose(model(observed, queries, (rows + 1, None)), answers)
+    vectors = model.factors(observed, (rows, None))
+    assert not torch.allclose(model.factors(observed, (rows + 1, None))[0], vectors[0])
+
+
+@pytest.mark.parametrize("model", literal_models())
+def test_the_generator_decides_what_the_literal_form_drops(model):
+    model.double().train()
+    observed = random_array((4, 5), density=0.6, channels=2)
+    queries = Support.of([(0, 0), (3, 4)], (4, 5))
+
+    def answers(seed):
+        return model(observed, queries, generator=torch.Generator().manual_seed(seed))
+
+    assert torch.equal(answers(1), answers(1))
+    assert not torch.allclose(answers(1), answers(2))
+
+
+def test_models_run_in_half_precision():
+    for pooling in (("mean", "attention"), ("max", "least_squares")):
+        config = ResidualConfig(1, 1, width=8, depth=2, heads=2, rank=2, pooling=pooling)
+        exact = ResidualModel(config).eval()
+        half = ResidualModel(config).eval().bfloat16()
+        observed = random_array((6, 5), density=0.6, dtype=torch.float32)
+        expected = exact(observed, observed.support)
+        answers = half(observed.to(torch.bfloat16), observed.support)
+        assert answers.dtype == torch.bfloat16
+        torch.testing.assert_close(answers.float(), expected, rtol=0.1, atol=0.1)

@@ -160,37 +160,43 @@ def test_the_papers_tying_is_a_small_part_of_the_joint_maps():
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 3, 2)])
-def test_the_tied_matrix_is_a_kronecker_product_of_the_one_dimensional_pattern(shape):
-    """Figure 1. On one axis the pattern is a I + b (J - I); w_S is a product of a's and b's."""
+def test_the_layer_is_a_kronecker_product_of_the_one_dimensional_pattern(shape):
+    """Figure 1. On one axis the pattern is a I + b J / N; of a product of patterns the weight
+    of S is the product of the a's of the axes in S and the b's of the others.
+    """
     generator = torch.Generator().manual_seed(1)
     pairs = [torch.rand(2, generator=generator, dtype=torch.float64).tolist() for _ in shape]
-    product_matrix = torch.ones(1, 1, dtype=torch.float64)
+    kronecker = torch.ones(1, 1, dtype=torch.float64)
     for size, (a, b) in zip(shape, pairs, strict=True):
-        pattern = b * torch.ones(size, size, dtype=torch.float64)
-        pattern += (a - b) * torch.eye(size, dtype=torch.float64)
-        product_matrix = torch.kron(product_matrix, pattern)
-    w = {
-        kept: math.prod(pairs[i][0 if i in kept else 1] for i in range(len(shape)))
-        for kept in distinct_weights(len(shape))
-    }
-    torch.testing.assert_close(tied_matrix(shape, w), product_matrix)
+        pattern = a * torch.eye(size, dtype=torch.float64) + b / size
+        kronecker = torch.kron(kronecker, pattern)
+    layer = ExchangeableLinear(1, 1, order=len(shape), bias=False).double()
+    layer.own.data.fill_(math.prod(a for a, _ in pairs))
+    for axes, term in zip(layer.axes, layer.terms, strict=True):
+        weight = math.prod(pairs[i][0 if i in axes else 1] for i in range(len(shape)))
+        term.weights[0].data.fill_(weight)
+    ours = matrix_of(lambda x: layer(x).detach(), shape)
+    torch.testing.assert_close(ours, kronecker, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (2, 3, 2)])
-def test_the_pattern_of_equal_entries_is_the_kronecker_pattern(shape):
-    """Which entries are tied, with all w_S free: labels multiply as the paper's figure has it."""
-    order = len(shape)
-    number = {kept: n for n, kept in enumerate(distinct_weights(order))}
-    labels = tied_matrix(shape, number)
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (3, 3), (2, 3, 2)])
+def test_entries_of_the_layers_matrix_are_tied_in_the_kronecker_pattern_and_no_further(shape):
+    """With free weights: equal where the binary codes of "same member or not" are equal."""
+    generator = torch.Generator().manual_seed(2)
+    layer = ExchangeableLinear(1, 1, order=len(shape), generator=generator).double()
+    ours = matrix_of(lambda x: (layer(x) - layer.bias).detach(), shape)
     codes = torch.zeros(1, 1, dtype=torch.float64)
-    for size in shape:  # a binary digit per axis: equal or not
-        digit = torch.eye(size, dtype=torch.float64)
-        codes = torch.kron(2 * codes, torch.ones_like(digit)) + torch.kron(
-            torch.ones_like(codes), digit
+    for size in shape:  # a binary digit per axis
+        same = torch.eye(size, dtype=torch.float64)
+        codes = torch.kron(2 * codes, torch.ones_like(same)) + torch.kron(
+            torch.ones_like(codes), same
         )
-    for code in codes.unique():
-        assert len(labels[codes == code].unique()) == 1
-    assert len(codes.unique()) == len(labels.unique()) == 2**order
+    found = [ours[codes == code] for code in codes.unique()]
+    assert len(found) == 2 ** len(shape)
+    for entries in found:
+        torch.testing.assert_close(entries, entries[0].expand_as(entries), rtol=1e-12, atol=1e-12)
+    values = torch.stack([entries[0] for entries in found]).sort().values
+    assert values.diff().min() > 1e-6
 
 
 def illegal_permutations(shape, number, seed=0):

@@ -5,22 +5,12 @@ Ravanbakhsh, ICML 2018): observed cells write to pools, and any cell reads its o
 """
 
 from exchangeable.array import ExchangeableArray, Support
+from exchangeable.blocks import ChannelDropout, ExchangeableBlock, FactorLayer
+from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.joint import JointlyExchangeableLinear
-from exchangeable.layers import (
-    ChannelDropout,
-    ExchangeableBlock,
-    ExchangeableLinear,
-    FactorLayer,
-)
+from exchangeable.layers import ExchangeableLinear
 from exchangeable.memory import Memory, MemoryModel
-from exchangeable.models import (
-    FactorizedAutoencoder,
-    FactorizedConfig,
-    ResidualConfig,
-    ResidualModel,
-    SelfSupervisedConfig,
-    SelfSupervisedModel,
-)
+from exchangeable.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
 
 __version__ = "0.1.0"
 

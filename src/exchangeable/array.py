@@ -13,19 +13,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from exchangeable.checks import (
+    check_choice,
+    check_range,
+    check_values,
+    checked_permutation,
+    checked_shape,
+    floating,
+    kind_of,
+    tensor_of,
+)
 from exchangeable.groups import Axes, Directory, Groups, check_axes, keys_of, position
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike as NumpyLike
     from scipy.sparse import coo_array
 
-    ArrayLike = Tensor | NumpyLike
+    from exchangeable.checks import ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +51,7 @@ class Support:
     _groups: dict[Axes, Groups] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_shape(self.shape)
+        object.__setattr__(self, "shape", checked_shape(self.shape))
         if self.index.ndim != 2 or self.index.shape[1] != len(self.shape):
             raise ValueError(
                 f"index must have shape (E, {len(self.shape)}), one column per axis of "
@@ -51,7 +59,7 @@ class Support:
             )
         if self.index.dtype != torch.int64:
             raise ValueError(f"index must be torch.int64, but is {self.index.dtype}")
-        _check_range(self.index, self.shape)
+        check_range(self.index, self.shape)
 
     @classmethod
     def of(cls, index: ArrayLike, shape: Sequence[int]) -> Support:
@@ -60,10 +68,9 @@ class Support:
         >>> len(Support.of([(0, 0), (0, 2)], (2, 3)))
         2
         """
-        _check_shape(tuple(shape))
-        sizes = tuple(int(size) for size in shape)
-        cells = torch.as_tensor(index)
-        if cells.numel() == 0:
+        sizes = checked_shape(shape)
+        cells = tensor_of(index, "index")
+        if cells.shape == (0,):
             cells = cells.reshape(0, len(sizes)).to(torch.int64)
         if cells.is_floating_point() or cells.is_complex() or cells.dtype == torch.bool:
             raise ValueError(f"index must hold integers, but holds {cells.dtype}")
@@ -104,15 +111,24 @@ class Support:
         return Support(self.index, directory.shape, directory)
 
     def take(self, cells: Tensor) -> Support:
-        """The given cells, by position or by a mask; groups keep their numbers."""
+        """The given cells, by position or by a mask.
+
+        They number their groups anew, unless this support was ``numbered_by`` a directory.
+        """
+        check_choice(cells, len(self))
         return Support(self.index[cells], self.shape, self.numbering)
 
     def find(self, cells: Tensor) -> Tensor:
         """At which position each row of ``cells`` (Q, D) stands here; E where it does not."""
-        every = tuple(range(self.order))
-        keys, positions = keys_of(self.index, every, self.shape).sort()
-        ids = position(keys, keys_of(cells, every, self.shape))
+        keys, positions = self._sorted
+        ids = position(keys, keys_of(cells, tuple(range(self.order)), self.shape))
         return torch.cat([positions, positions.new_tensor([len(self)])])[ids]
+
+    @cached_property
+    def _sorted(self) -> tuple[Tensor, Tensor]:
+        """The keys of all cells, ascending, and the positions at which those cells stand."""
+        keys, positions = keys_of(self.index, tuple(range(self.order)), self.shape).sort()
+        return keys, positions
 
     @cached_property
     def first_repeat(self) -> int | None:
@@ -123,6 +139,12 @@ class Support:
         ordered = self.index[order]
         repeats = order[1:][(ordered[1:] == ordered[:-1]).all(dim=1)]
         return int(repeats.min()) if len(repeats) else None
+
+    def check_distinct(self) -> None:
+        repeat = self.first_repeat
+        if repeat is not None:
+            cell = tuple(self.index[repeat].tolist())
+            raise ValueError(f"every cell may come once, but {cell} comes again at entry {repeat}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +163,8 @@ class ExchangeableArray:
     values: Tensor  # (E, K)
 
     def __post_init__(self) -> None:
-        _check_values(self.values, self.support)
-        repeat = self.support.first_repeat
-        if repeat is not None:
-            cell = tuple(self.support.index[repeat].tolist())
-            raise ValueError(f"every cell may come once, but {cell} comes again at entry {repeat}")
+        check_values(self.values, self.support.index)
+        self.support.check_distinct()
         unusable = (~self.values.isfinite()).any(dim=1)
         if unusable.any():
             first = int(unusable.nonzero()[0, 0])
@@ -157,53 +176,62 @@ class ExchangeableArray:
     @classmethod
     def of(cls, index: ArrayLike, values: ArrayLike, shape: Sequence[int]) -> ExchangeableArray:
         """Cells and their values from lists, numpy arrays or tensors: (E, D) and (E, K)."""
-        content = torch.as_tensor(values)
-        if not content.is_floating_point() and not content.is_complex():
-            content = content.to(torch.get_default_dtype())
-        support = Support.of(index, shape)
-        if len(support) == 0 and content.numel() == 0 and content.ndim < 2:
+        content, support = floating(tensor_of(values, "values")), Support.of(index, shape)
+        if content.shape == (0,):
             content = content.reshape(0, 1)
         return cls(support, content)
 
     @classmethod
-    def from_dense(cls, dense: Tensor, observed: Tensor | None = None) -> ExchangeableArray:
+    def from_dense(cls, dense: ArrayLike, observed: ArrayLike | None = None) -> ExchangeableArray:
         """From a tensor (N_1, ..., N_D, K): the cells where ``observed`` (N_1, ..., N_D) is true.
 
         All cells count as observed when no mask is given; missing ones that are marked by
         NaN are left out with ``observed=~dense.isnan().any(-1)``.
         """
-        if dense.ndim < 2:
+        full = floating(tensor_of(dense, "dense"))
+        if full.ndim < 2:
             raise ValueError(
-                f"dense must have shape (N_1, ..., N_D, K), but has shape {tuple(dense.shape)}"
+                f"dense must have shape (N_1, ..., N_D, K), but has shape {tuple(full.shape)}"
             )
-        shape = tuple(dense.shape[:-1])
+        shape = tuple(full.shape[:-1])
         if observed is None:
-            observed = torch.ones(shape, dtype=torch.bool, device=dense.device)
-        if observed.shape != shape or observed.dtype != torch.bool:
+            mask = torch.ones(shape, dtype=torch.bool, device=full.device)
+        else:
+            mask = tensor_of(observed, "observed")
+        if mask.shape != shape or mask.dtype != torch.bool:
             raise ValueError(
-                f"observed must be a mask of shape {shape}, but is {observed.dtype} of shape "
-                f"{tuple(observed.shape)}"
+                f"observed must be a mask of shape {shape}, but is {mask.dtype} of shape "
+                f"{tuple(mask.shape)}"
             )
-        return cls(Support(observed.nonzero(), shape), dense[observed])
+        return cls(Support(mask.nonzero(), shape), full[mask])
 
     @classmethod
-    def from_scipy(cls, matrix: Any) -> ExchangeableArray:
+    def from_scipy(cls, matrix: object) -> ExchangeableArray:
         """From a scipy sparse array of any order: what it stores is observed, zeros included."""
-        coo = matrix.tocoo()
+        from scipy.sparse import coo_array, issparse
+
+        if not issparse(matrix):
+            raise ValueError(f"matrix must be a scipy sparse array, but is {kind_of(matrix)}")
+        coo = coo_array(matrix)
         index = torch.stack([torch.as_tensor(axis, dtype=torch.int64) for axis in coo.coords], 1)
         return cls.of(index, torch.as_tensor(coo.data)[:, None], coo.shape)
 
     @classmethod
     def from_torch_sparse(cls, tensor: Tensor) -> ExchangeableArray:
         """From a torch sparse tensor; one dense dimension, if it has it, holds the channels."""
+        if not isinstance(tensor, Tensor) or tensor.layout == torch.strided:
+            raise ValueError(f"tensor must be a torch sparse tensor, but is {kind_of(tensor)}")
         coo = tensor if tensor.layout == torch.sparse_coo else tensor.to_sparse_coo()
         if coo.dense_dim() > 1:
             raise ValueError(
                 f"a sparse tensor may have one dense dimension, but has {coo.dense_dim()}"
             )
-        # Not coalesced: that would add up duplicates without a word.
-        values = coo._values() if coo.dense_dim() else coo._values()[:, None]
-        return cls.of(coo._indices().T, values, tuple(coo.shape[: coo.sparse_dim()]))
+        # Coalescing adds duplicates up without a word, so they are looked for before.
+        Support.of(coo._indices().T, tuple(coo.shape[: coo.sparse_dim()])).check_distinct()
+        coo = coo.coalesce()
+        support = Support.of(coo.indices().T, tuple(coo.shape[: coo.sparse_dim()]))
+        values = coo.values() if coo.dense_dim() else coo.values()[:, None]
+        return cls(support, floating(values))
 
     def __len__(self) -> int:
         return len(self.support)
@@ -239,14 +267,26 @@ class ExchangeableArray:
 
     def relabel(self, permutations: Sequence[Tensor]) -> ExchangeableArray:
         """Rename members: number ``n`` on axis ``d`` becomes ``permutations[d][n]``."""
-        columns = zip(permutations, self.support.index.T, strict=True)
-        index = torch.stack([renamed[column] for renamed, column in columns], dim=1)
-        return ExchangeableArray(Support(index, self.shape), self.values)
+        if len(permutations) != self.order:
+            raise ValueError(
+                f"relabelling takes a permutation for each of {self.order} axes, but "
+                f"{len(permutations)} came"
+            )
+        columns = [
+            checked_permutation(names, size).to(self.support.index.device)[column]
+            for names, size, column in zip(
+                permutations, self.shape, self.support.index.T, strict=True
+            )
+        ]
+        return ExchangeableArray(Support(torch.stack(columns, dim=1), self.shape), self.values)
 
     def to(self, target: torch.device | torch.dtype | str) -> ExchangeableArray:
         """On another device, or with values of another floating-point type."""
         values = self.values.to(target)
-        return self.trusted(Support(self.support.index.to(values.device), self.shape), values)
+        support = Support(self.support.index.to(values.device), self.shape)
+        if values.dtype == self.values.dtype:
+            return self.trusted(support, values)
+        return ExchangeableArray(support, values)  # a narrower type may not hold every value
 
     def to_dense(self, fill: float = 0.0) -> Tensor:
         """A tensor of shape (N_1, ..., N_D, K) with ``fill`` where nothing was observed."""
@@ -276,37 +316,6 @@ class ExchangeableArray:
         object.__setattr__(array, "support", support)
         object.__setattr__(array, "values", values)
         return array
-
-
-def _check_shape(shape: tuple[int, ...]) -> None:
-    whole = all(isinstance(size, Integral) and size >= 0 for size in shape)
-    if not shape or not whole:
-        raise ValueError(f"shape must give a size of 0 or more for each axis, but is {shape}")
-
-
-def _check_range(index: Tensor, shape: tuple[int, ...]) -> None:
-    outside = (index < 0) | (index >= index.new_tensor(shape))
-    if outside.any():
-        entry, axis = outside.nonzero()[0].tolist()
-        raise ValueError(
-            f"index on axis {axis} must be at least 0 and below {shape[axis]}, but entry {entry} "
-            f"holds {int(index[entry, axis])}"
-        )
-
-
-def _check_values(values: Tensor, support: Support) -> None:
-    if values.ndim != 2 or len(values) != len(support):
-        raise ValueError(
-            f"values must have shape (E, K) with E={len(support)}, one row per cell, but have "
-            f"shape {tuple(values.shape)}"
-        )
-    if not values.is_floating_point():
-        raise ValueError(f"values must be floating-point numbers, but are {values.dtype}")
-    if values.device != support.index.device:
-        raise ValueError(
-            f"values and index must be on one device, but are on {values.device} and "
-            f"{support.index.device}"
-        )
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

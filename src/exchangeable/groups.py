@@ -60,14 +60,21 @@ class Directory:
         several = [axes for axes in proper_subsets(len(shape)) if len(axes) > 1]
         return cls(shape, {axes: keys_of(index, axes, shape).unique() for axes in several})
 
+    def number(self, axes: Axes) -> int:
+        """How many groups there are on ``axes``, the empty one of pairs included."""
+        if len(axes) > 1:
+            return len(self.keys[axes]) + 1
+        return self.shape[axes[0]] if axes else 1
+
     def groups(self, index: Tensor, axes: Axes) -> Groups:
         """The groups on ``axes`` that the cells of ``index`` (E, D) belong to."""
         if not axes:
-            return Groups(index.new_zeros(len(index)), 1)
-        if len(axes) == 1:
-            return Groups(index[:, axes[0]].contiguous(), self.shape[axes[0]])
-        ids = position(self.keys[axes], keys_of(index, axes, self.shape))
-        return Groups(ids, len(self.keys[axes]) + 1)
+            ids = index.new_zeros(len(index))
+        elif len(axes) == 1:
+            ids = index[:, axes[0]].contiguous()
+        else:
+            ids = position(self.keys[axes], keys_of(index, axes, self.shape))
+        return Groups(ids, self.number(axes))
 
     def extended(self, index: Tensor, shape: tuple[int, ...]) -> Directory:
         """The directory once the cells of ``index`` are observed too, in an array of ``shape``."""
@@ -82,7 +89,7 @@ class Directory:
         """Where the groups on ``axes``, but for the empty one, went when it was extended: (G,)."""
         if len(axes) > 1:
             return position(later.keys[axes], self._renumbered(axes, later.shape))
-        return torch.arange(self.shape[axes[0]] if axes else 1)
+        return torch.arange(self.number(axes))
 
     def _renumbered(self, axes: Axes, shape: tuple[int, ...]) -> Tensor:
         """The same combinations as keys of a larger shape; their order does not change."""

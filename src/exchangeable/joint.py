@@ -7,8 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Generator, Tensor, nn
 
-from exchangeable.array import Support
-from exchangeable.layers import Features, Layer
+from exchangeable.layers import Features, Layer, check_sizes
 from exchangeable.pooling import Cells, Grid, pool_mean, spread_members, sum_over
 from exchangeable.pools import uniform
 
@@ -27,7 +26,7 @@ class JointPools(NamedTuple):
     cells: Cells
 
 
-class JointlyExchangeableLinear(Layer):
+class JointlyExchangeableLinear(Layer[JointPools]):
     """The most expressive linear map that commutes with relabelling one set on both axes.
 
     Maron et al. (2019) count 15 such maps, and 2 biases. Written for cell (i, j), with R and
@@ -61,6 +60,7 @@ class JointlyExchangeableLinear(Layer):
         super().__init__()
         if tying not in get_args(Tying):
             raise ValueError(f"tying must be one of {', '.join(get_args(Tying))}, but is {tying!r}")
+        check_sizes(self.order, in_channels, out_channels)
         self.in_channels, self.out_channels, self.tying = in_channels, out_channels, tying
         maps, biases = (15, 2) if tying == "joint" else (3, 1)
         self.weight = uniform((maps, in_channels, out_channels), maps * in_channels, generator)
@@ -74,31 +74,28 @@ class JointlyExchangeableLinear(Layer):
                 f"shape {cells.shape}"
             )
 
-    def write(  # type: ignore[override]  # keeps other things than pools by subsets of axes
-        self, values: Tensor, cells: Cells, generator: Generator | None = None
-    ) -> JointPools:
-        members, on_diagonal = cells.shape[0], _on_diagonal(values, cells)
+    def write(self, values: Tensor, cells: Cells, generator: Generator | None = None) -> JointPools:
+        shape, on_diagonal = (cells.shape[0], values.shape[-1]), _on_diagonal(values, cells)
         everything, rows = cells.groups(()), cells.groups((0,))
+        looped = sum_over(values * on_diagonal, everything)
         loops = sum_over(on_diagonal, everything).clamp(min=1)
         return JointPools(
-            row=pool_mean(values, rows).reshape(members, -1),
-            column=pool_mean(values, cells.groups((1,))).reshape(members, -1),
-            diagonal=sum_over(values * on_diagonal, rows).reshape(members, -1),
-            total=pool_mean(values, everything).reshape(1, -1),
-            trace=(sum_over(values * on_diagonal, everything) / loops).reshape(1, -1),
+            row=pool_mean(values, rows).reshape(shape),
+            column=pool_mean(values, cells.groups((1,))).reshape(shape),
+            diagonal=sum_over(values * on_diagonal, rows).reshape(shape).to(values.dtype),
+            total=pool_mean(values, everything).reshape(1, shape[1]),
+            trace=(looped / loops).reshape(1, shape[1]).to(values.dtype),
             values=values,
             cells=cells,
         )
 
-    def read(  # type: ignore[override]
+    def read(
         self,
         values: Tensor,
         cells: Cells,
         pools: JointPools,
         features: Features | None = None,
     ) -> Tensor:
-        if features is not None:
-            raise ValueError("a jointly exchangeable layer takes no features, but some came")
         row, column, diagonal, total, trace = pools[:5]
         if self.tying == "paper":
             own, line, whole = self.weight
@@ -125,7 +122,9 @@ def _on_diagonal(values: Tensor, cells: Cells) -> Tensor:
 
 def _transposed(cells: Cells, pools: JointPools) -> Tensor:
     """What was observed in the mirrored cell (j, i) of each cell (i, j), 0 if nothing was."""
-    if isinstance(cells, Grid) or not isinstance(pools.cells, Support):
+    if isinstance(cells, Grid) or isinstance(pools.cells, Grid):
+        if not isinstance(cells, Grid) or not isinstance(pools.cells, Grid):
+            raise ValueError("pools of a full matrix are read by a full matrix, and lists by lists")
         return pools.values.transpose(0, 1)
     padded = torch.cat([pools.values, pools.values.new_zeros(1, pools.values.shape[1])])
     return padded[pools.cells.find(cells.index.flip(1))]

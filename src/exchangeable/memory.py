@@ -9,15 +9,15 @@ Observed cells write and queried cells only read, so an answer depends on no oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.groups import Directory
-from exchangeable.layers import Features, Layer, Pools
+from exchangeable.layers import Features, Layer
 from exchangeable.pools import Modules
 
 
@@ -26,8 +26,12 @@ class Memory:
     """All that a model needs to keep of a table: the pools of its layers, and no cell."""
 
     directory: Directory
-    pools: tuple[Pools, ...]
+    pools: tuple[Any, ...]
     features: Features | None = None
+
+    def __repr__(self) -> str:
+        sizes = " x ".join(f"{size:,}" for size in self.shape)
+        return f"Memory({sizes}, pools of {len(self.pools)} layers)"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -42,7 +46,7 @@ class MemoryModel(nn.Module):
     matter, and passes through the layers as observed cells do, except that it never writes.
     """
 
-    layers: Modules[Layer]
+    layers: Modules[Layer[Any]]
     first_read = 0
 
     def condition(
@@ -54,13 +58,16 @@ class MemoryModel(nn.Module):
         """Run the observed cells through the model and keep the pools of every layer.
 
         ``features`` holds, for each axis, its members' features. In training ``generator``
-        draws the channels to drop, and queries read later lose the same ones.
+        draws the channels to drop; the memory keeps them, and all that is read of it loses
+        the same ones.
         """
-        values, pools = self._start(observed, observed.support), []
+        cells, pools = observed.support, []
+        values = self._start(observed, cells, features)
         for number, layer in enumerate(self.layers):
-            pools.append(layer.write(values, observed.support, generator))
-            values = layer.read(values, observed.support, pools[-1], _first(number, features))
-        return Memory(observed.support.directory, tuple(pools), features)
+            pools.append(layer.write(values, cells, generator))
+            if number < len(self.layers) - 1:  # what the last layer answers is for queries only
+                values = layer.read(values, cells, pools[-1], _first(number, features))
+        return Memory(cells.directory, tuple(pools), features)
 
     def read(self, memory: Memory, queries: Support, chunk_size: int | None = None) -> Tensor:
         """Answer the queried cells, ``chunk_size`` at a time: (Q, O).
@@ -69,7 +76,8 @@ class MemoryModel(nn.Module):
         """
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be 1 or more, but is {chunk_size}")
-        self._check_within(queries, memory)
+        self._check_memory(memory)
+        self._check_asked(queries, memory.shape)
         chunks = queries.index.split(chunk_size or max(len(queries), 1))
         return torch.cat([self._read_chunk(memory, index) for index in chunks])
 
@@ -83,18 +91,18 @@ class MemoryModel(nn.Module):
         cells read the old pools with themselves added, so that a column with a cell or two
         is treated as in training. Cells observed before are not run again: what new cells
         would have changed in them is left out. Members added in one call see one another.
+        A memory does not know its cells: one that was observed before must not come again.
         """
         self._check_grown(observed, memory)
         directory = memory.directory.extended(observed.support.index, observed.shape)
         everyone = _joined(memory, features, observed)
-        cells = observed.support.numbered_by(directory)
-        nobody = cells.take(torch.zeros(len(cells), dtype=torch.bool, device=cells.index.device))
-        values, pools = self._start(observed, cells), []
+        cells, pools = observed.support.numbered_by(directory), []
+        values = self._start(observed, cells, everyone)
         for number, (layer, old) in enumerate(zip(self.layers, memory.pools, strict=True)):
-            empty = layer.write(values[:0], nobody)
-            moved = _moved(old, memory.directory, into=empty, later=directory)
-            pools.append(layer.merge(moved, layer.write(values, cells)))
-            values = layer.read(values, cells, pools[-1], _first(number, everyone))
+            known = layer.moved(old, memory.directory, directory)
+            pools.append(layer.merge(known, layer.write(values, cells)))
+            if number < len(self.layers) - 1:
+                values = layer.read(values, cells, pools[-1], _first(number, everyone))
         return Memory(directory, tuple(pools), everyone)
 
     def forward(
@@ -111,9 +119,12 @@ class MemoryModel(nn.Module):
         """The channels with which observed values (E, K) enter the first layer."""
         return values
 
-    def _start(self, observed: ExchangeableArray, cells: Support) -> Tensor:
+    def _start(
+        self, observed: ExchangeableArray, cells: Support, features: Features | None
+    ) -> Tensor:
         values = self.observe(observed.values)
         self.layers[0].check(values, cells)
+        self.layers[0].check_features(features, cells.shape)
         return values
 
     def _read_chunk(self, memory: Memory, index: Tensor) -> Tensor:
@@ -125,12 +136,14 @@ class MemoryModel(nn.Module):
             values = layer.read(values, cells, pools, _first(number, memory.features))
         return values
 
-    def _check_within(self, queries: Support, memory: Memory) -> None:
-        sizes = zip(queries.shape, memory.shape, strict=False)
-        if queries.order != len(memory.shape) or any(asked > known for asked, known in sizes):
+    def _check_asked(self, queries: Support, shape: tuple[int, ...]) -> None:
+        if not isinstance(queries, Support):
+            raise TypeError(f"queries must be a Support, but are a {type(queries).__name__}")
+        sizes = zip(queries.shape, shape, strict=False)
+        if queries.order != len(shape) or any(asked > known for asked, known in sizes):
             raise ValueError(
-                f"queries must be cells of the table of shape {memory.shape} that was read, but "
-                f"are of one of shape {queries.shape}; extend the memory with new members first"
+                f"queries must be cells of the table of shape {shape} that was read, but are of "
+                f"one of shape {queries.shape}; extend the memory with new members first"
             )
         home = next(self.parameters()).device
         if queries.index.device != home:
@@ -138,7 +151,15 @@ class MemoryModel(nn.Module):
                 f"queries must be on {home}, as the model is, but are on {queries.index.device}"
             )
 
+    def _check_memory(self, memory: Memory) -> None:
+        if len(memory.pools) != len(self.layers):
+            raise ValueError(
+                f"the memory must come from a model of {len(self.layers)} layers as this one, "
+                f"but holds the pools of {len(memory.pools)}"
+            )
+
     def _check_grown(self, observed: ExchangeableArray, memory: Memory) -> None:
+        self._check_memory(memory)
         sizes = zip(observed.shape, memory.shape, strict=False)
         if observed.order != len(memory.shape) or any(new < known for new, known in sizes):
             raise ValueError(
@@ -152,30 +173,19 @@ def _first(number: int, features: Features | None) -> Features | None:
     return features if number == 0 else None
 
 
-def _moved(pools: Pools, old: Directory, *, into: Pools, later: Directory) -> Pools:
-    """The old groups' states at the places they have among the later, otherwise empty ones."""
-    states = {}
-    for axes, empties in into.states.items():
-        places = old.places_in(later, axes)
-        states[axes] = tuple(
-            tuple(
-                empty.index_copy(0, places.to(empty.device), part[: len(places)])
-                for empty, part in zip(state, known, strict=True)
-            )
-            for state, known in zip(empties, pools.states[axes], strict=True)
-        )
-    return Pools(states, pools.kept)
-
-
 def _joined(memory: Memory, added: Features | None, observed: ExchangeableArray) -> Features | None:
     """The features of all members, known ones first."""
+    nothing = (None,) * observed.order
+    known, new = memory.features or nothing, added or nothing
+    if len(new) != observed.order:
+        raise ValueError(
+            f"features must be given for each of {observed.order} axes, but came for {len(new)}"
+        )
     if memory.features is None and added is None:
         return None
-    known = memory.features or (None,) * observed.order
-    new = added or (None,) * observed.order
     return tuple(_stacked(k, n) for k, n in zip(known, new, strict=True))
 
 
 def _stacked(known: Tensor | None, new: Tensor | None) -> Tensor | None:
-    parts: Sequence[Tensor] = [part for part in (known, new) if part is not None]
-    return torch.cat(list(parts)) if parts else None
+    parts = [part for part in (known, new) if part is not None]
+    return torch.cat(parts) if parts else None

@@ -1,75 +1,24 @@
 """The models: self-supervised and factorized, as in the paper, and the residual one, ours.
 
-Each is a stack of exchangeable layers with a frozen configuration, for arrays of any order.
+Each is a stack of exchangeable layers with a frozen configuration (``configs``), for any order.
 No parameter belongs to a row or a column, so a model trained on one table completes others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from exchangeable.array import ExchangeableArray, Support
-from exchangeable.layers import (
-    Activation,
-    ExchangeableBlock,
-    ExchangeableLinear,
-    FactorLayer,
-    Features,
-    Layer,
-)
+from exchangeable.blocks import ExchangeableBlock, FactorLayer
+from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.groups import keys_of
+from exchangeable.layers import ExchangeableLinear, Features, Layer
 from exchangeable.memory import Memory, MemoryModel
 from exchangeable.pools import Modules, Pooling
-
-
-@dataclass(frozen=True)
-class SelfSupervisedConfig:
-    """Everything needed to rebuild the model; the defaults are the text of the paper."""
-
-    in_channels: int
-    """Channels of an observed cell: with one-hot ratings, the number of levels."""
-    out_channels: int
-    """Channels of an answer: a score per level."""
-    order: int = 2
-    """Number of axes."""
-    width: int = 256
-    """Channels of every hidden layer."""
-    depth: int = 9
-    """Exchangeable layers, the last one included."""
-    activation: Activation = "leaky_relu"
-    """What follows every layer but the last."""
-    residual: bool = False
-    """Add a hidden layer's input to its output; without it nine layers hardly train."""
-    bias: bool = True
-    """Whether layers have a bias."""
-    dropout: float = 0.5
-    """Share of channels dropped after every hidden layer but the last one."""
-    hidden_share: float = 0.15
-    """Share of the observed cells that training hides and predicts."""
-    features: tuple[int, ...] = ()
-    """Features that the members of each axis have."""
-    literal: bool = False
-    """As printed: hidden and queried cells stay in the pools as zeros, so that an answer
-    depends on what else is asked."""
-
-    def __post_init__(self) -> None:
-        if self.depth < 2:
-            raise ValueError(f"depth must be 2 or more, but is {self.depth}")
-
-    @classmethod
-    def paper(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
-        """As in the text: nine layers of 256, leaky ReLU, dropout after layers 1-7."""
-        return cls(levels, levels, order, literal=True)
-
-    @classmethod
-    def released(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
-        """As in the code that was released: ReLU, skips, no bias."""
-        return cls(
-            levels, levels, order, activation="relu", residual=True, bias=False, literal=True
-        )
 
 
 class PaperModel(MemoryModel):
@@ -106,6 +55,7 @@ class PaperModel(MemoryModel):
         if not self.config.literal:
             return super().forward(observed, queries, features, generator)
         encoded = self._encode(observed, features, generator)
+        self._check_asked(queries, observed.shape)
         x, asked = _with_zeros(encoded, queries)
         for number, layer in list(enumerate(self.layers))[self.first_read :]:
             # Factors are means of what was observed, in this form too.
@@ -166,60 +116,7 @@ class SelfSupervisedModel(PaperModel):
             for number, pair in enumerate(pairwise(sizes))
         ]
         last = self._linear((config.width, config.out_channels), generator)
-        self.layers = Modules[Layer]([*hidden, last])
-
-
-@dataclass(frozen=True)
-class FactorizedConfig:
-    """Everything needed to rebuild the model; the defaults are the text of the paper."""
-
-    in_channels: int
-    """Channels of an observed cell: with one-hot ratings, the number of levels."""
-    out_channels: int
-    """Channels of an answer: a score per level."""
-    order: int = 2
-    """Number of axes."""
-    encoder: tuple[int, ...] = (220, 220, 100)
-    """Channels of the encoder's layers; the last is pooled along each axis."""
-    factor_sizes: tuple[int, ...] | None = None
-    """Length of the vector that stands for a member, by axis; the encoder's last when None."""
-    maps: bool = False
-    """A learned linear map per axis after pooling; needed where factor sizes differ."""
-    decoder: tuple[int, ...] = (220, 220, 220, 220)
-    """Channels of the decoder's hidden layers; one more layer gives the answer."""
-    activation: Activation = "leaky_relu"
-    """What follows every layer but the last of encoder and decoder."""
-    bias: bool = True
-    """Whether layers have a bias."""
-    dropout: float = 0.5
-    """Share of channels dropped after the last two hidden layers of the decoder."""
-    features: tuple[int, ...] = ()
-    """Features that the members of each axis have."""
-    literal: bool = False
-    """As printed: the decoder pools over observed and queried cells together, so that an
-    answer depends on what else is asked."""
-
-    def __post_init__(self) -> None:
-        if not self.encoder or not self.decoder:
-            raise ValueError(
-                f"encoder and decoder must have a layer or more, but are {self.encoder} and "
-                f"{self.decoder}"
-            )
-        if self.factor_sizes is not None and len(self.factor_sizes) != self.order:
-            raise ValueError(
-                f"factor_sizes must give one length for each of {self.order} axes, but are "
-                f"{self.factor_sizes}"
-            )
-
-    @classmethod
-    def paper(cls, levels: int, order: int = 2) -> FactorizedConfig:
-        """As in the text: encoder 220-220-100, no map after pooling, five decoder layers."""
-        return cls(levels, levels, order, literal=True)
-
-    @classmethod
-    def released(cls, levels: int, order: int = 2) -> FactorizedConfig:
-        """As in the code that was released: a learned map per side."""
-        return cls(levels, levels, order, maps=True, literal=True)
+        self.layers = Modules[Layer[Any]]([*hidden, last])
 
 
 class FactorizedAutoencoder(PaperModel):
@@ -258,7 +155,7 @@ class FactorizedAutoencoder(PaperModel):
             for number, pair in enumerate(pairwise([sum(sizes), *config.decoder]))
         ]
         last = self._linear((config.decoder[-1], config.out_channels), generator)
-        self.layers = Modules[Layer]([*encoder, factors, *decoder, last])
+        self.layers = Modules[Layer[Any]]([*encoder, factors, *decoder, last])
         self.first_read = len(encoder)
 
     def factors(
@@ -268,50 +165,6 @@ class FactorizedAutoencoder(PaperModel):
         encoded, layer = self._encode(observed, features), self.layers[self.first_read]
         assert isinstance(layer, FactorLayer)
         return layer.factors(layer.write(encoded.values, encoded.support))
-
-
-@dataclass(frozen=True)
-class ResidualConfig:
-    """Everything needed to rebuild the model."""
-
-    in_channels: int
-    """Channels of an observed cell."""
-    out_channels: int
-    """Channels of an answer."""
-    order: int = 2
-    """Number of axes."""
-    width: int = 64
-    """Channels of every block."""
-    depth: int = 8
-    """Blocks, the first of which lifts the input to ``width``; a last layer follows them."""
-    pooling: tuple[Pooling, ...] = ("mean", "attention")
-    """What cells read of the groups they belong to, from the second block on."""
-    heads: int = 8
-    """Heads of attention and of least squares."""
-    rank: int = 4
-    """Features of each least-squares regression."""
-    counts: bool = True
-    """Whether cells also read how many cells their groups have."""
-    activation: Activation = "leaky_relu"
-    """Leaky or gated units; gated ones have twice the weights."""
-    dropout: float = 0.15
-    """Share of channels dropped after every block."""
-    features: tuple[int, ...] = ()
-    """Features that the members of each axis have."""
-
-    def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise ValueError(f"depth must be 1 or more, but is {self.depth}")
-
-    @classmethod
-    def small(cls, in_channels: int, out_channels: int, order: int = 2) -> ResidualConfig:
-        """Four blocks of 32 with mean pooling: trains in seconds on a CPU."""
-        return cls(in_channels, out_channels, order, width=32, depth=4, pooling=("mean",))
-
-    @classmethod
-    def base(cls, in_channels: int, out_channels: int, order: int = 2) -> ResidualConfig:
-        """Eight blocks of 64 with mean and attention pooling."""
-        return cls(in_channels, out_channels, order)
 
 
 class ResidualModel(MemoryModel):
@@ -330,7 +183,7 @@ class ResidualModel(MemoryModel):
         generator = torch.Generator().manual_seed(seed)
         blocks = [self._block(number, generator) for number in range(config.depth)]
         last = self._linear(config.width, config.out_channels, config.pooling, (), generator)
-        self.layers = Modules[Layer]([*blocks, last])
+        self.layers = Modules[Layer[Any]]([*blocks, last])
 
     def observe(self, values: Tensor) -> Tensor:
         """A channel of ones tells an observed 0 from a cell that is only asked about."""
@@ -341,7 +194,7 @@ class ResidualModel(MemoryModel):
             )
         return torch.cat([values, values.new_ones(len(values), 1)], dim=1)
 
-    def _block(self, number: int, generator: Generator) -> ExchangeableBlock:
+    def _block(self, number: int, generator: Generator) -> Layer[Any]:
         config, first = self.config, number == 0
         linear = self._linear(
             config.in_channels + 1 if first else config.width,
@@ -383,14 +236,12 @@ class ResidualModel(MemoryModel):
 
 def _with_zeros(observed: ExchangeableArray, queries: Support) -> tuple[ExchangeableArray, Tensor]:
     """Observed and queried cells in one array, zeros where only queried; where queries stand."""
-    if queries.shape != observed.shape:
-        raise ValueError(
-            f"queries must be cells of the table of shape {observed.shape}, but are of one of "
-            f"shape {queries.shape}"
-        )
-    cells, places = torch.cat([observed.support.index, queries.index]).unique(
-        dim=0, return_inverse=True
+    both = torch.cat([observed.support.index, queries.index])
+    keys, places = keys_of(both, tuple(range(observed.order)), observed.shape).unique(
+        return_inverse=True
     )
-    values = observed.values.new_zeros(len(cells), observed.channels)
+    cells = both.new_zeros(len(keys), observed.order).index_copy(0, places, both)
+    values = observed.values.new_zeros(len(keys), observed.channels)
     values = values.index_copy(0, places[: len(observed)], observed.values)
-    return ExchangeableArray(Support(cells, observed.shape), values), places[len(observed) :]
+    support = Support(cells, observed.shape)
+    return ExchangeableArray.trusted(support, values), places[len(observed) :]

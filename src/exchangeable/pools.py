@@ -7,6 +7,7 @@ on the cell's own features too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Generic, Literal, TypeVar, get_args
 
@@ -15,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from exchangeable import pooling
 from exchangeable.groups import Groups
-from exchangeable.pooling import AnyGroups, State, spread
+from exchangeable.pooling import AnyGroups, GridGroups, State, spread
 
 M = TypeVar("M", bound=nn.Module)
 Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]
@@ -24,7 +25,9 @@ Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]
 def uniform(shape: tuple[int, ...], fan_in: int, generator: Generator | None) -> nn.Parameter:
     """Weights drawn between plus and minus 1 / sqrt(fan_in)."""
     bound = max(fan_in, 1) ** -0.5
-    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+    home = torch.get_default_device()  # a generator may be on another device than the weights
+    weights = torch.empty(shape, device=home if generator is None else generator.device)
+    return nn.Parameter(weights.uniform_(-bound, bound, generator=generator).to(home))
 
 
 class Modules(nn.ModuleList, Generic[M]):
@@ -44,6 +47,8 @@ class Pool(nn.Module):
     """How many channels a cell reads."""
     by_cell = False
     """Whether cells of one group may read different things."""
+    neutral: tuple[float, ...] = (0.0, 0.0)
+    """What each part of the state is for a group without cells."""
 
     def write(self, values: Tensor, groups: AnyGroups) -> State:
         """The state of each group's cells: (E, K) -> parts of shape (G, ...)."""
@@ -83,6 +88,8 @@ class MeanPool(SumPool):
 class MaxPool(SumPool):
     """The largest value of each channel in the group, 0 when it is empty."""
 
+    neutral = (-math.inf, 0.0)
+
     def write(self, values: Tensor, groups: AnyGroups) -> State:
         return pooling.write_max(values, groups)
 
@@ -101,6 +108,7 @@ class CountPool(Pool):
     """
 
     channels = 2
+    neutral = (0.0,)
 
     def write(self, values: Tensor, groups: AnyGroups) -> State:
         return (pooling.count_over(values, groups),)
@@ -112,6 +120,8 @@ class CountPool(Pool):
 
 class AttentionPool(Pool):
     """An average of the group's cells weighted by a softmax of learned scores, head by head."""
+
+    neutral = (-math.inf, 0.0, 0.0, 0.0)
 
     def __init__(self, channels: int, heads: int, generator: Generator | None = None) -> None:
         super().__init__()
@@ -139,6 +149,7 @@ class LeastSquaresPool(Pool):
     """
 
     by_cell = True
+    neutral = (0.0, 0.0, 0.0)
 
     def __init__(
         self, channels: int, heads: int, rank: int, generator: Generator | None = None
@@ -157,7 +168,8 @@ class LeastSquaresPool(Pool):
         return pooling.write_least_squares(self._features(values), values @ self.targets, groups)
 
     def summary(self, state: State) -> Tensor:
-        prior, noise = self.log_prior.exp(), self.log_noise.exp()
+        # Beyond e^-16 and e^16 a precision is as good as none, or as certainty.
+        prior, noise = (log.clamp(-16, 16).exp() for log in (self.log_prior, self.log_noise))
         solution, covariance = pooling.solve_least_squares(state, prior, noise)
         return torch.cat([solution.flatten(-2), covariance.flatten(-3)], dim=-1)
 
@@ -192,6 +204,25 @@ def make_pool(
     raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, but is {kind!r}")
 
 
+def narrowed(states: tuple[State, ...], groups: AnyGroups) -> tuple[tuple[State, ...], AnyGroups]:
+    """Only the groups that are read, a row per reader, when readers are fewer than groups."""
+    if isinstance(groups, GridGroups) or len(groups.ids) >= groups.number:
+        return states, groups
+    read = tuple(tuple(spread(part, groups) for part in state) for state in states)
+    return read, Groups(torch.arange(len(groups.ids), device=groups.ids.device), len(groups.ids))
+
+
+def moved(pool: Pool, state: State, places: Tensor, number: int) -> State:
+    """A state with group g at ``places[g]`` of ``number`` groups, the others being empty.
+
+    The state may have one more group at its end, the empty one of pairs, which stays behind.
+    """
+    return tuple(
+        part.new_full((number, *part.shape[1:]), neutral).index_copy(0, places, part[: len(places)])
+        for part, neutral in zip(state, pool.neutral, strict=True)
+    )
+
+
 class PooledTerm(nn.Module):
     """One term of a layer: pool the cells that agree on some axes, multiply, give back.
 
@@ -224,21 +255,25 @@ class PooledTerm(nn.Module):
         return tuple(pool.write(values, groups) for pool in self.pools)
 
     def read(self, states: tuple[State, ...], values: Tensor, groups: AnyGroups) -> Tensor:
-        few = isinstance(groups, Groups) and len(groups.ids) < groups.number
-        if few:  # fewer readers than groups: summarise only the groups that are read
-            states = tuple(tuple(spread(part, groups) for part in state) for state in states)
+        states, groups = narrowed(states, groups)
         by_group, by_cell = [], []
         for pool, state, weight in zip(self.pools, states, self.weights, strict=True):
-            summary = pool.summary(state)
+            summary = pool.summary(state).to(values.dtype)
             if pool.by_cell:
-                own = summary if few else spread(summary, groups)
-                by_cell.append(pool.answer(own, values) @ weight)
+                by_cell.append(pool.answer(spread(summary, groups), values) @ weight)
             else:
                 by_group.append(summary @ weight)
-        if by_group and not few:
+        if by_group:
             by_group = [spread(sum(by_group[1:], by_group[0]), groups)]
         terms = by_group + by_cell
         return sum(terms[1:], terms[0])
+
+    def moved(self, states: tuple[State, ...], places: Tensor, number: int) -> tuple[State, ...]:
+        """The states with group g at ``places[g]`` of ``number``, all others being empty."""
+        return tuple(
+            moved(pool, state, places, number)
+            for pool, state in zip(self.pools, states, strict=True)
+        )
 
     def merge(self, one: tuple[State, ...], other: tuple[State, ...]) -> tuple[State, ...]:
         pairs = zip(self.pools, one, other, strict=True)

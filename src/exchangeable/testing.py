@@ -25,6 +25,8 @@ def random_array(
     >>> random_array((4, 3), density=0.5, channels=2)
     ExchangeableArray(4 x 3, 6 cells, 2 channels)
     """
+    if not 0 <= density <= 1:
+        raise ValueError(f"density must be between 0 and 1, but is {density}")
     generator = torch.Generator().manual_seed(seed)
     total = math.prod(shape)
     chosen = torch.randperm(total, generator=generator)[: round(density * total)]
@@ -61,7 +63,7 @@ def assert_equivariant(
     """
     __tracebackhide__ = True
     relabelling = random_relabelling(x.shape, joint=joint, seed=seed)
-    shuffle = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    shuffle = _shuffle(x, seed)
     before = layer(x.relabel(relabelling).take(shuffle)).to_dense()
     after = layer(x).relabel(relabelling).to_dense()
     assert_same(before, after, rtol)
@@ -78,22 +80,32 @@ def assert_queries_independent(
     """Assert that answers stay when cells are asked alone, in chunks, and of a relabelled table."""
     __tracebackhide__ = True
     together = model(observed, queries)
-    alone = [model(observed, queries.take(torch.tensor([q]))) for q in range(len(queries))]
-    assert_same(torch.cat(alone), together, rtol)
+    for position, answer in enumerate(together):
+        one = torch.tensor([position], device=queries.index.device)
+        assert_same(model(observed, queries.take(one))[0], answer, rtol)
     memory = model.condition(observed)
     for size in {1, 2, max(len(queries) // 2, 1)}:
         assert_same(model.read(memory, queries, chunk_size=size), together, rtol)
 
     relabelling = random_relabelling(observed.shape, seed=seed)
-    shuffle = torch.randperm(len(observed), generator=torch.Generator().manual_seed(seed))
     columns = zip(relabelling, queries.index.T, strict=True)
-    renamed = torch.stack([names[column] for names, column in columns], dim=1)
-    elsewhere = model(observed.relabel(relabelling).take(shuffle), Support(renamed, observed.shape))
+    renamed = torch.stack([names.to(column.device)[column] for names, column in columns], dim=1)
+    elsewhere = model(
+        observed.relabel(relabelling).take(_shuffle(observed, seed)),
+        Support(renamed, observed.shape),
+    )
     assert_same(elsewhere, together, rtol)
 
 
 def assert_same(one: Tensor, other: Tensor, rtol: float = 1e-10) -> None:
-    """Assert that two tensors agree to ``rtol`` of the largest value in them."""
+    """Assert that two tensors are finite and agree to ``rtol`` of the largest value in them."""
     __tracebackhide__ = True
+    assert one.isfinite().all(), f"values must be finite, but are {one}"
+    assert other.isfinite().all(), f"values must be finite, but are {other}"
     largest = max((float(t.detach().abs().max()) for t in (one, other) if t.numel()), default=0.0)
     torch.testing.assert_close(one, other, rtol=0, atol=rtol * largest)
+
+
+def _shuffle(array: ExchangeableArray, seed: int) -> Tensor:
+    order = torch.randperm(len(array), generator=torch.Generator().manual_seed(seed))
+    return order.to(array.values.device)

@@ -79,5 +79,5 @@ def test_models_are_built_where_the_default_device_says():
 
 def test_mixed_devices_are_refused():
     model = models(2)[0].cuda()
-    with pytest.raises(ValueError, match="values must be torch.float32 on cuda"):
+    with pytest.raises(ValueError, match=r"values must be torch\.float32 on cuda"):
         model.condition(random_array((6, 5), channels=2, dtype=torch.float32))

@@ -1,0 +1,113 @@
+"""The command: thin, with everything heavy imported only when it is needed.
+
+Exit 0: done. 1: failed. 2: wrong input, told in one line on standard error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from exchangeable.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+app = typer.Typer(
+    help="Complete tables of interactions between sets.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data = typer.Typer(help="Look at tables and datasets.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+
+@app.callback()
+def main() -> None:
+    """Complete tables of interactions between sets."""
+
+
+def one_line(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn wrong input into one line and exit code 2."""
+
+    @wraps(command)
+    def wrapped(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return command(*args, **options)
+        except InputError as error:
+            typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+            raise typer.Exit(2) from None
+
+    return wrapped
+
+
+@data.command("describe")
+@one_line
+def describe_table(
+    table: Annotated[str, typer.Argument(help="A file: CSV, TSV, '::' or Parquet, also gzip/zip.")],
+    axes: Annotated[str | None, typer.Option(help="Label columns, by name or number: a,b")] = None,
+    value: Annotated[str | None, typer.Option(help="The value column.")] = None,
+    separator: Annotated[str | None, typer.Option(help="What separates the fields.")] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="Whether line 1 has names.")
+    ] = None,
+    duplicates: Annotated[
+        str, typer.Option(help="A cell that comes again: error, mean, last, first or max.")
+    ] = "error",
+    scale: Annotated[str | None, typer.Option(help="levels, real, binary or positives.")] = None,
+    skip_bad_lines: Annotated[
+        bool, typer.Option("--skip-bad-lines", help="Leave out lines that do not fit.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Say what is in a table: cells, members, density, scale, values."""
+    from exchangeable.describe import describe
+    from exchangeable.table import Table
+
+    found: Any = Table.read(
+        table,
+        axes=axes.split(",") if axes else None,
+        value=value,
+        separator=separator,
+        header=header,
+        duplicates=duplicates,  # type: ignore[arg-type]  # checked there
+        scale=scale,  # type: ignore[arg-type]
+        skip_bad_lines=skip_bad_lines,
+    )
+    facts = describe(found)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    _show(table, facts, str(found.scale))
+
+
+def _show(name: str, facts: dict[str, Any], scale: str) -> None:
+    typer.echo(name)
+    for sentence in facts["found"]:
+        typer.echo(f"  {sentence}")
+    typer.echo(f"  density {facts['density']:.4%}, {scale}")
+    if facts["values"]:
+        typer.echo(f"  mean {facts['values']['mean']:.4g}, sd {facts['values']['sd']:.4g}")
+    for axis in facts["axes"]:
+        spread = ", ".join(f"{q} {n:g}" for q, n in axis["cells_per_member"].items())
+        typer.echo(f"  cells per {axis['name']}: {spread}")
+    most = max((bar["cells"] for bar in facts["histogram"]), default=0)
+    for bar in facts["histogram"]:
+        label = f"{bar['value']:g}" if "value" in bar else f"{bar['from']:g} to {bar['to']:g}"
+        typer.echo(
+            f"  {label:>16} {'#' * max(round(30 * bar['cells'] / most), 1):<30} {bar['cells']:,}"
+        )
+
+
+def run() -> None:
+    """The entry point: usage errors leave with 2 as well, and in few lines."""
+    app(prog_name="exchangeable")
+
+
+if __name__ == "__main__":
+    run()

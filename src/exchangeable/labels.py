@@ -1,0 +1,159 @@
+"""Vocabularies: the user's labels of one axis, and the numbers they have inside.
+
+Labels are kept as they came, with their type: 7, "7" and "007" are three labels, "nan" is one.
+They are numbered in the order in which they first appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from exchangeable.errors import InputError
+
+Codes = NDArray[np.int64]
+
+_AT_ONCE = 2**17  # rows whose hashes and guesses stay in the cache together
+
+UNKNOWN = -1
+"""The number of a label that the vocabulary does not have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The labels of an axis, distinct, in order of first appearance.
+
+    >>> vocabulary, codes = Vocabulary.of(pl.Series(["film", "book", "film"]))
+    >>> codes.tolist(), vocabulary.decode(codes).to_list()
+    ([0, 1, 0], ['film', 'book', 'film'])
+    >>> vocabulary.encode(pl.Series(["book", "play"])).tolist()
+    [1, -1]
+    """
+
+    labels: pl.Series  # (N,)
+
+    @classmethod
+    def of(cls, column: pl.Series) -> tuple[Vocabulary, Codes]:
+        """The labels of a column, and the number of each of its rows."""
+        missing = missing_labels(column)
+        if missing.any():
+            raise InputError(
+                f"every row must have a label in column {column.name!r}, but row "
+                f"{int(missing.argmax()) + 1} has none"
+            )
+        if column.dtype == pl.Object:
+            numbers: dict[tuple[type, Hashable], int] = {}
+            codes = [numbers.setdefault(_typed(label), len(numbers)) for label in column]
+            labels = pl.Series(column.name, [label for _, label in numbers], dtype=pl.Object)
+            return cls(labels), np.asarray(codes, dtype=np.int64)
+        if isinstance(column.dtype, pl.Categorical | pl.Enum):
+            column = column.cast(pl.String)
+        if column.dtype == pl.String:
+            found = _factorized(column)
+            if found is not None:
+                return cls(found[0]), found[1]
+        labels = column.unique(maintain_order=True)
+        return cls(labels), cls(labels).encode(column)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def encode(self, column: pl.Series) -> Codes:
+        """The number of each label, or ``UNKNOWN``."""
+        if self.labels.dtype == pl.Object or column.dtype == pl.Object:
+            return np.asarray([self._numbers.get(_typed(x), UNKNOWN) for x in column], np.int64)
+        wanted = column.to_frame("label")
+        if column.dtype != self.labels.dtype:
+            try:
+                wanted = wanted.select(pl.col("label").cast(self.labels.dtype))
+            except pl.exceptions.PolarsError:
+                return np.full(len(column), UNKNOWN)
+            if column.dtype.is_numeric() != self.labels.dtype.is_numeric():
+                return np.full(len(column), UNKNOWN)  # 7 is not "7"
+        known = self.labels.to_frame("label").with_row_index("code")
+        found = wanted.join(known, on="label", how="left", maintain_order="left")["code"]
+        return found.cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
+
+    def decode(self, codes: Codes) -> pl.Series:
+        """The labels of the given numbers."""
+        if self.labels.dtype == pl.Object:
+            listed = self.labels.to_list()
+            return pl.Series(self.labels.name, [listed[c] for c in codes], dtype=pl.Object)
+        return self.labels.gather(codes)
+
+    def with_whole_numbers(self) -> Vocabulary:
+        """Integers where every label is one, written as integers are: "7" but not "07"."""
+        plain = self.labels.dtype == pl.String and len(self.labels)
+        if not plain or not self.labels.str.contains(r"^(0|-?[1-9][0-9]{0,17})$").all():
+            return self
+        return Vocabulary(self.labels.cast(pl.Int64))
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[type, Hashable], int]:
+        return {_typed(label): number for number, label in enumerate(self.labels)}
+
+
+def missing_labels(column: pl.Series) -> NDArray[np.bool_]:
+    """Which rows have no label: null, or not a number in a column of numbers."""
+    if column.dtype == pl.Object:
+        return np.asarray([_is_missing(label) for label in column], dtype=bool)
+    missing = column.is_null()
+    if column.dtype.is_float():
+        missing = missing | column.is_nan().fill_null(True)
+    return missing.to_numpy()
+
+
+def _factorized(column: pl.Series) -> tuple[pl.Series, Codes] | None:
+    """Distinct strings and the number of each row, by hash: three times as fast as by join.
+
+    None when two strings share a hash, which is checked and not assumed.
+    """
+    hashes = column.hash()
+    first = hashes.arg_unique().sort()
+    rows, labels = hashes.to_numpy(), column.gather(first)
+    distinct = rows[first.to_numpy()]
+    # A table by leading bits finds most; rows whose bits are shared are searched for.
+    shift = np.uint64(64 - min(max(len(distinct).bit_length() + 3, 10), 26))
+    table = np.zeros(1 << int(64 - shift), dtype=np.int32)
+    table[distinct >> shift] = np.arange(len(distinct))
+    order = np.argsort(distinct)
+    ascending = distinct[order]
+    codes = np.empty(len(rows), dtype=np.int64)
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        guess = table[some >> shift]
+        shared = np.flatnonzero(distinct[guess] != some)
+        guess[shared] = order[np.searchsorted(ascending, some[shared])]
+        codes[start : start + _AT_ONCE] = guess
+    return (labels, codes) if (labels.gather(codes) == column).all() else None
+
+
+def column_of(name: str, values: Iterable[object]) -> pl.Series:
+    """A column of any labels; mixed types stay what they are."""
+    listed = [value.item() if isinstance(value, np.generic) else value for value in values]
+    kinds = {type(value) for value in listed if not _is_missing(value)}
+    if len(kinds) > 1:
+        return pl.Series(name, listed, dtype=pl.Object)
+    kind = kinds.pop() if kinds else str
+    if kind in (int, str, bool):
+        listed = [None if _is_missing(value) else value for value in listed]
+    try:
+        return pl.Series(name, listed, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series(name, listed, dtype=pl.Object)
+
+
+def _typed(label: Hashable) -> tuple[type, Hashable]:
+    """Python holds 1, 1.0 and True to be equal; as labels they are not."""
+    return type(label), label
+
+
+def _is_missing(label: object) -> bool:
+    if label is None or type(label).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(label, float) and label != label

@@ -1,0 +1,363 @@
+"""Files into frames: CSV, TSV, ``::``, Parquet, plain or compressed; every bad line is named.
+
+polars parses. It fills short lines up without a word and cannot say where a long one is, so
+lines are counted here, and only where its answer leaves doubt.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zipfile
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from exchangeable.errors import InputError
+from exchangeable.roles import KNOWN_NAMES
+
+Source = Path | bytes
+
+_SEPARATORS = ("::", "\t", ",", ";", "|")
+_INNER = "\x1f"  # what "::" becomes: polars separates by one character
+_NAMES = {"\t": "tab", "::": "'::'"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the lines of a text file are made."""
+
+    name: str
+    separator: str
+    header: bool
+    columns: tuple[str, ...]
+    quoted: bool = True
+
+    @property
+    def inner(self) -> str:
+        return _INNER if self.separator == "::" else self.separator
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A text file, ready to be parsed: its layout and its bytes (or its path)."""
+
+    layout: Layout
+    source: Source
+    numbers: NDArray[np.int64] | None = None
+    """The line of each row, where lines were left out before parsing."""
+    bad: int = 0
+    """How many lines were left out because they do not fit."""
+
+
+def open_source(path: Path) -> Source:
+    """The path of a plain file, or the bytes inside a compressed one; no file is written."""
+    name = str(path)
+    if not path.exists():
+        raise InputError(f"{name}: no such file")
+    if path.is_dir():
+        raise InputError(f"{name}: a file is needed, but this is a directory")
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+        if not start:
+            raise InputError(f"{name}: the file is empty")
+        if start[:2] == b"\x1f\x8b":
+            with gzip.open(path) as packed:
+                return packed.read()
+        return _unzipped(path) if start == b"PK\x03\x04" else path
+    except PermissionError:
+        raise InputError(f"{name}: no permission to read the file") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, zipfile.BadZipFile) as error:
+        raise InputError(f"{name}: the archive is damaged or cut short ({error})") from None
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read ({error.strerror or error})") from None
+
+
+def _unzipped(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if not info.is_dir()]
+        if len(members) != 1:
+            raise InputError(
+                f"{path}: a zip must hold one file, but holds {len(members)}"
+                + (f": {', '.join(m.filename for m in members[:3])}" if members else "")
+            )
+        inside = Path(members[0].filename)
+        if inside.is_absolute() or ".." in inside.parts:
+            raise InputError(f"{path}: the name {members[0].filename!r} leads out of the archive")
+        if members[0].flag_bits & 1:
+            raise InputError(f"{path}: the archive is encrypted; unpack it first")
+        return archive.read(members[0])
+
+
+def is_parquet(source: Source) -> bool:
+    if isinstance(source, bytes):
+        return source[:4] == b"PAR1"
+    with source.open("rb") as file:
+        return file.read(4) == b"PAR1" or source.suffix.lower() == ".parquet"
+
+
+def read_parquet(name: str, source: Source) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{name}: not a whole Parquet file ({reason})") from None
+
+
+def lay_out(
+    name: str, source: Source, *, separator: str | None = None, header: bool | None = None
+) -> Lines:
+    """Look at the first lines: what separates fields, whether there is a header, which columns."""
+    start = source[:65536] if isinstance(source, bytes) else _first_bytes(source)
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in start:
+        raise InputError(f"{name}: a UTF-8 text or Parquet file is needed, but this is binary")
+    text = start.decode("utf-8-sig", errors="ignore")
+    lines = [line for line in text.splitlines()[:50] if line.strip()]
+    if not lines:
+        raise InputError(f"{name}: the file holds no line of text")
+    if "\n" not in text and "\r" in text:
+        raise InputError(f"{name}: lines must end in a line feed, but end in carriage returns")
+    used = separator or _guess_separator(lines)
+    if used is None or used not in lines[0]:
+        wanted = f"{used!r}" if used else "comma, tab, semicolon, '|' or '::'"
+        raise InputError(
+            f"{name}: line 1: two columns or more are needed, separated by {wanted}, but this is "
+            f"one: {lines[0][:60]!r}"
+        )
+    if used != "::" and len(used) != 1:
+        raise InputError(f"{name}: the separator must be one character or '::', but is {used!r}")
+    rows = [_fields(line, used) for line in lines]
+    titled = _looks_like_header(rows) if header is None else header
+    if titled:
+        columns = [title.strip() for title in rows[0]]
+        repeated = next((c for i, c in enumerate(columns) if c in columns[:i]), None)
+        if repeated is not None:
+            raise InputError(
+                f"{name}: line 1: column names must differ, but {repeated!r} comes twice"
+            )
+        if len(lines) == 1:
+            raise InputError(
+                f"{name}: rows are needed, but there is only a header: {lines[0][:60]!r}"
+            )
+    else:
+        columns = [f"column {number}" for number in range(1, len(rows[0]) + 1)]
+    layout = Layout(name, used, titled, tuple(columns), quoted=used != "::")
+    if used == "::":
+        whole = source if isinstance(source, bytes) else source.read_bytes()
+        source = whole.replace(b"::", _INNER.encode())
+    return Lines(layout, source)
+
+
+def parse(lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]) -> pl.DataFrame:
+    """The named columns with the given types; a line that does not fit raises with its number."""
+    layout = lines.layout
+    last = layout.columns[-1]
+    wanted = {last: pl.String, **types}
+    try:
+        frame = _polars(lines, wanted)
+    except pl.exceptions.NoDataError:
+        raise InputError(f"{layout.name}: rows are needed, but there are none") from None
+    except pl.exceptions.PolarsError as error:
+        raise _explained(lines, wanted, error) from None
+    empty = frame[last].is_null()
+    short = _first_short(lines, empty.arg_true(), len(frame)) if empty.any() else None
+    if short is not None:
+        raise InputError(
+            f"{layout.name}: line {short[0]}: {len(layout.columns)} fields are needed, but there "
+            f"are {short[1]}"
+        )
+    return frame
+
+
+def line_of(lines: Lines, row: int) -> int:
+    """The line of the file at which data row ``row``, counted from 0, ends."""
+    if lines.numbers is not None:
+        return int(lines.numbers[row])
+    number = -1 if lines.layout.header else 0
+    reader = _records(lines)
+    for _ in reader:
+        if number == row:
+            break
+        number += 1
+    return reader.line_num
+
+
+def line_numbers(lines: Lines) -> NDArray[np.int64]:
+    """The line at which each data row ends, blank ones included."""
+    reader = _records(lines)
+    numbers = np.fromiter((reader.line_num for _ in reader), dtype=np.int64)
+    return numbers[1:] if lines.layout.header else numbers
+
+
+def _records(lines: Lines, strict: bool = False) -> Any:
+    """A reader that knows its line; slow, and only used to say where something is wrong."""
+    layout = lines.layout
+    text = io.StringIO(_text(lines), newline="")
+    if layout.quoted:
+        return csv.reader(text, delimiter=layout.inner, strict=strict)
+    return csv.reader(text, delimiter=layout.inner, quoting=csv.QUOTE_NONE, strict=strict)
+
+
+def without_bad_lines(lines: Lines) -> Lines:
+    """Drop lines with too few or too many fields, and count them."""
+    layout = lines.layout
+    raw = _raw_lines(lines)
+    fields, blank = _counted(raw, layout)
+    good = (fields == len(layout.columns)) & ~blank
+    joined = "\n".join([*raw.filter(good).to_list(), ""])
+    numbers = good.arg_true().to_numpy().astype(np.int64) + 1
+    return replace(
+        lines,
+        source=joined.encode(),
+        numbers=numbers[1:] if layout.header else numbers,
+        bad=int((~good & ~blank).sum()),
+    )
+
+
+def _counted(raw: pl.Series, layout: Layout) -> tuple[pl.Series, pl.Series]:
+    """How many fields each line has, and whether it is blank."""
+    text = raw.str.replace_all(r'"[^"]*"', "") if layout.quoted else raw
+    fields = text.str.count_matches(layout.inner, literal=True).fill_null(0) + 1
+    return fields, raw.is_null() | (raw.str.strip_chars() == "")
+
+
+def _polars(lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]) -> pl.DataFrame:
+    layout = lines.layout
+    places = [layout.columns.index(name) for name in types]
+    order = sorted(places)
+    source = io.BytesIO(lines.source) if isinstance(lines.source, bytes) else lines.source
+    names = [f"column_{place}" for place in range(len(layout.columns))]
+    return pl.read_csv(
+        source,
+        has_header=False,
+        skip_lines=1 if layout.header else 0,
+        separator=layout.inner,
+        quote_char='"' if layout.quoted else None,
+        columns=order,
+        missing_columns="insert",
+        schema={
+            **dict.fromkeys(names, pl.String),
+            **{names[layout.columns.index(n)]: kind for n, kind in types.items()},
+        },
+    ).rename({names[place]: layout.columns[place] for place in order})
+
+
+def _explained(
+    lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType], error: Exception
+) -> InputError:
+    """Why polars could not parse, with the line."""
+    layout, reason = lines.layout, str(error).splitlines()[0]
+    if "utf-8" in reason.lower():
+        return InputError(
+            f"{layout.name}: line {_undecodable(lines)}: text must be UTF-8; convert the file first"
+        )
+    found = _first_misfit(lines)
+    if found is not None:
+        number, fields = found
+        return InputError(
+            f"{layout.name}: line {number}: {len(layout.columns)} fields are needed, but there "
+            f"are {fields}"
+        )
+    for name, kind in types.items():
+        if kind == pl.Float64:
+            text = _polars(lines, {name: pl.String})[name]
+            wrong = (
+                text.is_not_null() & text.str.strip_chars().cast(pl.Float64, strict=False).is_null()
+            ).arg_true()
+            if len(wrong):
+                return InputError(
+                    f"{layout.name}: line {line_of(lines, int(wrong[0]))}: a number is needed in "
+                    f"{name!r}, but this is {text[int(wrong[0])]!r}"
+                )
+    return InputError(f"{layout.name}: cannot be parsed ({reason})")
+
+
+def _first_misfit(lines: Lines) -> tuple[int, int] | None:
+    """The first line with too few or too many fields, and how many it has."""
+    reader = _records(lines, strict=True)
+    try:
+        for fields in reader:
+            if fields and len(fields) != len(lines.layout.columns):
+                return reader.line_num, len(fields)
+    except csv.Error:
+        return reader.line_num, 0
+    return None
+
+
+def _first_short(lines: Lines, doubtful: pl.Series, rows: int) -> tuple[int, int] | None:
+    """Of the rows whose last field is empty, the line of the first that is short."""
+    body = _raw_lines(lines)[1 if lines.layout.header else 0 :]
+    if len(body) != rows:  # some field holds a line feed, so lines are not rows
+        return _first_misfit(lines)
+    fields, blank = _counted(body.gather(doubtful), lines.layout)
+    short = (~blank & (fields < len(lines.layout.columns))).arg_true()
+    if not len(short):
+        return None
+    return line_of(lines, int(doubtful[int(short[0])])), int(fields[int(short[0])])
+
+
+def _raw_lines(lines: Lines) -> pl.Series:
+    source = io.BytesIO(lines.source) if isinstance(lines.source, bytes) else lines.source
+    return pl.read_csv(
+        source, has_header=False, separator="\x1e", quote_char=None, schema={"line": pl.String}
+    )["line"].str.strip_suffix("\r")
+
+
+def _text(lines: Lines) -> str:
+    whole = lines.source if isinstance(lines.source, bytes) else lines.source.read_bytes()
+    return whole.decode("utf-8-sig", errors="replace")
+
+
+def _undecodable(lines: Lines) -> int:
+    whole = lines.source if isinstance(lines.source, bytes) else lines.source.read_bytes()
+    try:
+        whole.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return whole[: error.start].count(b"\n") + 1
+    return 1
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(65536)
+
+
+def _guess_separator(lines: list[str]) -> str | None:
+    """The separator by which most lines have as many fields as the first one."""
+    found: dict[str, tuple[int, int]] = {}
+    for separator in _SEPARATORS:
+        counts = [len(_fields(line, separator)) for line in lines]
+        if counts[0] > 1:
+            found[separator] = (counts.count(counts[0]), counts[0])
+    return max(found, key=lambda separator: found[separator]) if found else None
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    if separator == "::":
+        return line.split("::")
+    return next(csv.reader([line], delimiter=separator), [])
+
+
+def _looks_like_header(rows: list[list[str]]) -> bool:
+    """No field of the first line is a number, but one below is, or a title is well known."""
+    if any(_is_number(field) for field in rows[0]) or any(not f.strip() for f in rows[0]):
+        return False
+    below = rows[1:]
+    if any(_is_number(field) for row in below for field in row):
+        return True
+    return bool({title.strip().lower() for title in rows[0]} & KNOWN_NAMES)
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True

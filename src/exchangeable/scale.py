@@ -1,0 +1,86 @@
+"""The scale of a table's values: levels such as 1-5, real numbers, binary, or positives only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from exchangeable.errors import InputError
+
+Kind = Literal["levels", "real", "binary", "positives"]
+
+MOST_LEVELS = 101
+"""A grid of more values than 0-100 has is taken for real numbers."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What values there can be.
+
+    >>> Scale.of(np.array([1.0, 2.0, 5.0]))
+    Scale(kind='levels', levels=(1.0, 2.0, 3.0, 4.0, 5.0))
+    >>> print(Scale.of(np.array([0.5, 3.0, 5.0])))
+    levels 0.5-5 by 0.5
+    """
+
+    kind: Kind
+    levels: tuple[float, ...] = ()
+    """Ascending; none for real numbers."""
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], kind: Kind | None = None) -> Scale:
+        """The scale that observed values suggest, or the given kind if they allow it."""
+        if kind is not None and kind not in get_args(Kind):
+            raise InputError(f"scale must be one of {', '.join(get_args(Kind))}, but is {kind!r}")
+        distinct = pl.Series(values).unique().sort().to_numpy()
+        guessed = _guess(distinct)
+        if kind is None or kind == guessed.kind:
+            return guessed
+        if kind == "real":
+            return cls("real")
+        if kind == "binary" and len(distinct) > 2:
+            raise InputError(f"a binary scale has two values, but {len(distinct)} were found")
+        if kind == "positives" and len(distinct) > 1:
+            raise InputError(
+                f"a scale of positives only has one value, but {len(distinct)} were found"
+            )
+        return cls(kind, tuple(distinct.tolist()))
+
+    def __str__(self) -> str:
+        if self.kind != "levels":
+            ends = " and ".join(f"{level:g}" for level in self.levels)
+            return self.kind + (f" {ends}" if ends else "")
+        steps = np.diff(self.levels)
+        if len(steps) and np.allclose(steps, steps[0]):
+            return f"levels {self.levels[0]:g}-{self.levels[-1]:g} by {steps[0]:g}"
+        return "levels " + ", ".join(f"{level:g}" for level in self.levels)
+
+
+def _guess(distinct: NDArray[np.float64]) -> Scale:
+    """From the distinct values, ascending."""
+    if len(distinct) == 0:
+        return Scale("real")
+    if set(distinct.tolist()) <= {0.0, 1.0} and len(distinct) == 2:
+        return Scale("binary", (0.0, 1.0))
+    if len(distinct) == 1:
+        only = float(distinct[0])
+        return Scale("positives" if only == 1.0 else "levels", (only,))
+    step = _grid_step(distinct)
+    if step is None:
+        return Scale("real")
+    positions = np.arange(round((distinct[-1] - distinct[0]) / step) + 1)
+    return Scale("levels", tuple((distinct[0] + step * positions).tolist()))
+
+
+def _grid_step(distinct: NDArray[np.float64]) -> float | None:
+    """1, a half or a tenth such that all values lie that far apart, if they are not too many."""
+    for step in (1.0, 0.5, 0.1):
+        positions = distinct / step
+        regular = np.allclose(positions, positions.round(), atol=1e-6)
+        if regular and (distinct[-1] - distinct[0]) / step < MOST_LEVELS - 0.5:
+            return step
+    return None

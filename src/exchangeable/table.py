@@ -1,0 +1,345 @@
+"""Labelled tables: the user's rows in, coordinates inside, the user's labels out again.
+
+A table has one label column per axis and one value column, or none for interactions that
+either happened or are not known. What was found in the input is told in ``Table.found``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from exchangeable import reading
+from exchangeable.array import ExchangeableArray, Support
+from exchangeable.errors import InputError
+from exchangeable.frames import frame_of, native_frame, numbers_of
+from exchangeable.labels import Codes, Vocabulary, column_of, missing_labels
+from exchangeable.reading import Lines
+from exchangeable.roles import Roles, guess_roles
+from exchangeable.scale import Kind, Scale
+
+Duplicates = Literal["error", "mean", "last", "first", "max"]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table of interactions with the user's labels.
+
+    >>> frame = pl.DataFrame({"user": ["ann", "bob"], "film": ["Heat", "Alien"], "rating": [4, 5]})
+    >>> table = Table.of(frame)
+    >>> table
+    Table(2 user x 2 film, 2 cells, levels 4-5 by 1)
+    >>> table.observed.support.index.tolist()
+    [[0, 0], [1, 1]]
+    """
+
+    axes: tuple[str, ...]
+    """What each axis is called."""
+    vocabularies: tuple[Vocabulary, ...]
+    index: Codes  # (R, D), a row per row of the input
+    values: NDArray[np.float64]  # (R,), NaN where the value is missing
+    scale: Scale
+    value_name: str | None = None
+    times: NDArray[np.float64] | None = None
+    native: str = "polars"
+    """The kind of frame or file it came from."""
+    found: tuple[str, ...] = field(default=(), repr=False)
+    """What was read, in sentences."""
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        axes: Sequence[str | int] | None = None,
+        value: str | int | None = None,
+        time: str | int | None = None,
+        separator: str | None = None,
+        header: bool | None = None,
+        duplicates: Duplicates = "error",
+        scale: Kind | None = None,
+        skip_bad_lines: bool = False,
+    ) -> Table:
+        """From a file: CSV, TSV, ``::``-separated or Parquet, plain, gzip or zip.
+
+        Columns may be named, or numbered from 1. ``axes`` are the label columns.
+        """
+        path = Path(path)
+        source = reading.open_source(path)
+        if reading.is_parquet(source):
+            frame = reading.read_parquet(str(path), source)
+            return cls._of_frame(
+                frame, str(path), "polars", axes, value, time, duplicates, scale, None
+            )
+        lines = reading.lay_out(str(path), source, separator=separator, header=header)
+        if skip_bad_lines:
+            lines = reading.without_bad_lines(lines)
+        roles = guess_roles(str(path), lines.layout.columns, axes, value, time, lines.layout.header)
+        kinds: dict[str, Any] = dict.fromkeys(roles.axes, pl.String)
+        kinds |= {name: pl.Float64 for name in (roles.value, roles.time) if name is not None}
+        frame, lines = _parsed(lines, kinds, skip_bad_lines)
+        return cls._of_columns(frame, str(path), "polars", roles, duplicates, scale, lines)
+
+    @classmethod
+    def of(
+        cls,
+        data: Any,
+        values: Any = None,
+        *,
+        axes: Sequence[str | int] | None = None,
+        value: str | int | None = None,
+        time: str | int | None = None,
+        duplicates: Duplicates = "error",
+        scale: Kind | None = None,
+    ) -> Table:
+        """From a pandas, polars or pyarrow frame, a numpy array (R, D) or a scipy sparse matrix.
+
+        With ``values`` every column of ``data`` is an axis.
+        """
+        frame, native = frame_of(data)
+        if values is not None:
+            if axes is None:
+                axes = list(frame.columns)
+            given = np.asarray(values)
+            if given.shape != (len(frame),):
+                raise InputError(
+                    f"values must be one per row, {len(frame)} in all, but have shape {given.shape}"
+                )
+            value = "value" if value is None else value
+            frame = frame.with_columns(column_of(str(value), given))
+        return cls._of_frame(frame, "data", native, axes, value, time, duplicates, scale, values)
+
+    @classmethod
+    def _of_frame(
+        cls,
+        frame: pl.DataFrame,
+        name: str,
+        native: str,
+        axes: Sequence[str | int] | None,
+        value: str | int | None,
+        time: str | int | None,
+        duplicates: Duplicates,
+        scale: Kind | None,
+        values: Any,
+    ) -> Table:
+        numbered = native in ("numpy", "scipy") and values is None
+        roles = guess_roles(name, frame.columns, axes, value, time, titled=not numbered)
+        columns = {c: frame[c] for c in roles.axes}
+        for role in (roles.value, roles.time):
+            if role is not None:
+                columns[role] = numbers_of(name, frame[role])
+        return cls._of_columns(pl.DataFrame(columns), name, native, roles, duplicates, scale, None)
+
+    @classmethod
+    def _of_columns(
+        cls,
+        frame: pl.DataFrame,
+        name: str,
+        native: str,
+        roles: Roles,
+        duplicates: Duplicates,
+        scale: Kind | None,
+        lines: Lines | None,
+    ) -> Table:
+        if duplicates not in get_args(Duplicates):
+            known = ", ".join(get_args(Duplicates))
+            raise InputError(f"duplicates must be one of {known}, but is {duplicates!r}")
+        notes = (f"{lines.bad:,} bad lines skipped",) if lines and lines.bad else ()
+        if len(frame) == 0:
+            raise InputError(f"{name}: rows are needed, but there are none")
+        index = np.empty((len(roles.axes), len(frame)), dtype=np.int64).T
+        with ThreadPoolExecutor(len(roles.axes)) as pool:  # both cores: numbering is the slow part
+            numbered = list(pool.map(lambda a: _vocabulary(name, frame[a], lines), roles.axes))
+        vocabularies = [v.with_whole_numbers() if lines else v for v, _ in numbered]
+        for number, (_, codes) in enumerate(numbered):
+            index[:, number] = codes
+        values = np.ones(len(frame)) if roles.value is None else _values(name, frame, roles, lines)
+        times = None if roles.time is None else frame[roles.time].fill_null(np.nan).to_numpy()
+        shape = tuple(len(vocabulary) for vocabulary in vocabularies)
+        kept, merged, note = _merged(name, index, values, shape, duplicates, vocabularies, lines)
+        index, values = index[kept], merged
+        times = None if times is None else times[kept]
+        missing = np.isnan(values)
+        guessed = Scale.of(values[~missing] if missing.any() else values, scale)
+        table = cls(
+            axes=roles.axes,
+            vocabularies=tuple(vocabularies),
+            index=index,
+            values=values,
+            scale=guessed,
+            value_name=roles.value,
+            times=times,
+            native=native,
+        )
+        found = (*roles.found, *notes, *note, table._summary())
+        object.__setattr__(table, "found", found)
+        return table
+
+    def __len__(self) -> int:
+        return int((~np.isnan(self.values)).sum())
+
+    def __repr__(self) -> str:
+        sizes = " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))
+        return f"Table({sizes}, {len(self):,} cells, {self.scale})"
+
+    @property
+    def order(self) -> int:
+        return len(self.axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many members each axis has."""
+        return tuple(len(vocabulary) for vocabulary in self.vocabularies)
+
+    @cached_property
+    def observed(self) -> ExchangeableArray:
+        """The cells that have a value, with that one channel, in float64."""
+        seen = ~np.isnan(self.values)
+        support = Support(torch.from_numpy(self.index[seen]), self.shape)
+        return ExchangeableArray.trusted(support, torch.from_numpy(self.values[seen])[:, None])
+
+    @cached_property
+    def missing(self) -> Support:
+        """The cells that came without a value: those to be filled, in the input's order."""
+        return Support(torch.from_numpy(self.index[np.isnan(self.values)]), self.shape)
+
+    def cells(self, data: Any) -> Codes:
+        """Coordinates (Q, D) of labelled cells; ``UNKNOWN`` for members the table does not have."""
+        frame, _ = frame_of(data)
+        if len(frame.columns) < self.order:
+            raise InputError(
+                f"cells must have a column for each of {self.order} axes "
+                f"({', '.join(self.axes)}), but have {len(frame.columns)}"
+            )
+        named = set(self.axes) <= set(frame.columns)
+        columns = self.axes if named else frame.columns[: self.order]
+        codes = [
+            vocabulary.encode(frame[column])
+            for vocabulary, column in zip(self.vocabularies, columns, strict=True)
+        ]
+        return np.stack(codes, axis=1)
+
+    def frame(self, index: Codes, **columns: Any) -> Any:
+        """Labels of the given cells (Q, D) with more columns, in the kind of frame that came in."""
+        coordinates = np.asarray(index)
+        data = {
+            axis: vocabulary.decode(coordinates[:, number])
+            for number, (axis, vocabulary) in enumerate(
+                zip(self.axes, self.vocabularies, strict=True)
+            )
+        }
+        data |= {name: pl.Series(name, np.asarray(column)) for name, column in columns.items()}
+        return native_frame(data, self.native)
+
+    def _summary(self) -> str:
+        missing = int(np.isnan(self.values).sum())
+        sizes = " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))
+        rest = f", {missing:,} without a value" if missing else ""
+        return f"{len(self):,} cells of {sizes}, {self.scale}{rest}"
+
+
+def _parsed(lines: Lines, kinds: dict[str, Any], skip: bool) -> tuple[pl.DataFrame, Lines]:
+    """The frame without blank lines, and without values that are none if they may be skipped."""
+    if not skip:
+        frame = reading.parse(lines, kinds)
+        return _kept(frame, lines, frame.select(~pl.all_horizontal(pl.all().is_null())).to_series())
+    frame = reading.parse(lines, dict.fromkeys(kinds, pl.String))
+    for column in [name for name, kind in kinds.items() if kind == pl.Float64]:
+        text = frame[column]
+        number = text.str.strip_chars().cast(pl.Float64, strict=False)
+        wrong = text.is_not_null() & (number.is_null() | ~number.is_finite())
+        lines = replace(lines, bad=lines.bad + int(wrong.sum()))
+        frame, lines = _kept(frame.with_columns(number), lines, ~wrong)
+    return frame, lines
+
+
+def _kept(frame: pl.DataFrame, lines: Lines, rows: pl.Series) -> tuple[pl.DataFrame, Lines]:
+    """Some of the rows, which still know their lines."""
+    if rows.all():
+        return frame, lines
+    numbers = lines.numbers
+    if numbers is None:
+        numbers = reading.line_numbers(lines)
+    return frame.filter(rows), replace(lines, numbers=numbers[rows.to_numpy()])
+
+
+def _vocabulary(name: str, column: pl.Series, lines: Lines | None) -> tuple[Vocabulary, Codes]:
+    missing = missing_labels(column)
+    if missing.any():
+        row = int(missing.argmax())
+        where = f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
+        raise InputError(f"{name}: {where}: a label is needed in {column.name!r}, but it is empty")
+    return Vocabulary.of(column)
+
+
+def _values(
+    name: str, frame: pl.DataFrame, roles: Roles, lines: Lines | None
+) -> NDArray[np.float64]:
+    column = frame[roles.value or ""]
+    numbers = column.cast(pl.Float64)
+    infinite = numbers.is_infinite() | (numbers.is_nan() if lines else numbers.is_infinite())
+    wrong = infinite.fill_null(False).arg_true()
+    if len(wrong):
+        row = int(wrong[0])
+        where = f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
+        raise InputError(
+            f"{name}: {where}: a finite number is needed in {roles.value!r}, but this is "
+            f"{numbers[row]}; leave the field empty if the value is missing"
+        )
+    return numbers.fill_null(np.nan).to_numpy().copy()
+
+
+def _merged(
+    name: str,
+    index: Codes,
+    values: NDArray[np.float64],
+    shape: tuple[int, ...],
+    duplicates: Duplicates,
+    vocabularies: Sequence[Vocabulary],
+    lines: Lines | None,
+) -> tuple[NDArray[np.int64] | slice, NDArray[np.float64], tuple[str, ...]]:
+    """Which rows stay, with which values, once every observed cell comes once."""
+    if math.prod(shape) > 2**63 - 1:
+        raise InputError(f"{name}: at most 2^63 cells can be numbered, but the shape is {shape}")
+    seen = ~np.isnan(values)
+    whole = bool(seen.all())
+    numbers = index[:, 0] if whole else index[seen, 0]
+    for axis, size in list(enumerate(shape))[1:]:
+        numbers = numbers * size
+        numbers += index[:, axis] if whole else index[seen, axis]
+    key = pl.Series("key", numbers)
+    distinct = key.n_unique()
+    if distinct == len(key):
+        return slice(None), values, ()
+    rows = np.flatnonzero(seen)
+    if duplicates == "error":
+        row = int(rows[int((~key.is_first_distinct()).arg_true()[0])])
+        labels = [v.decode(index[row : row + 1, a])[0] for a, v in enumerate(vocabularies)]
+        where = f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
+        raise InputError(
+            f"{name}: {where}: every cell may come once, but {tuple(labels)} comes again; choose "
+            f"duplicates mean, last, first or max"
+        )
+    frame = pl.DataFrame({"key": key, "value": values[seen], "row": rows})
+    how = {
+        "mean": pl.col("value").mean(),
+        "max": pl.col("value").max(),
+        "first": pl.col("value").first(),
+        "last": pl.col("value").last(),
+    }[duplicates]
+    kept = frame.group_by("key", maintain_order=True).agg(how, pl.col("row").first())
+    merged = values.copy()
+    merged[kept["row"].to_numpy()] = kept["value"].to_numpy()
+    stays = np.sort(np.concatenate([kept["row"].to_numpy(), np.flatnonzero(~seen)]))
+    repeated = len(key) - distinct
+    return stays, merged[stays], (f"{repeated:,} duplicate cells merged ({duplicates})",)

@@ -49,7 +49,10 @@ def one_line(command: Callable[P, R]) -> Callable[P, R]:
 @data.command("describe")
 @one_line
 def describe_table(
-    table: Annotated[str, typer.Argument(help="A file: CSV, TSV, '::' or Parquet, also gzip/zip.")],
+    table: Annotated[
+        str,
+        typer.Argument(help="A dataset's name, or a file: CSV, TSV, '::', Parquet, also gzip/zip."),
+    ],
     axes: Annotated[str | None, typer.Option(help="Label columns, by name or number: a,b")] = None,
     value: Annotated[str | None, typer.Option(help="The value column.")] = None,
     separator: Annotated[str | None, typer.Option(help="What separates the fields.")] = None,
@@ -66,28 +69,81 @@ def describe_table(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Say what is in a table: cells, members, density, scale, values."""
+    from exchangeable.datasets import DATASETS, load
     from exchangeable.describe import describe
     from exchangeable.table import Table
 
-    found: Any = Table.read(
-        table,
-        axes=axes.split(",") if axes else None,
-        value=value,
-        separator=separator,
-        header=header,
-        duplicates=duplicates,  # type: ignore[arg-type]  # checked there
-        scale=scale,  # type: ignore[arg-type]
-        skip_bad_lines=skip_bad_lines,
-    )
-    facts = describe(found)
+    facts: dict[str, Any]
+    if table in DATASETS:
+        dataset = load(table)
+        found = dataset.table
+        facts = describe(found) | {
+            "name": table,
+            "title": dataset.source.title,
+            "licence": dataset.source.licence,
+            "citation": dataset.source.citation,
+            "splits": {
+                name: {part: len(cells) for part, cells in split.parts().items()}
+                for name, split in dataset.splits.items()
+            },
+        }
+    else:
+        found = Table.read(
+            table,
+            axes=axes.split(",") if axes else None,
+            value=value,
+            separator=separator,
+            header=header,
+            duplicates=duplicates,  # type: ignore[arg-type]  # checked there
+            scale=scale,  # type: ignore[arg-type]
+            skip_bad_lines=skip_bad_lines,
+        )
+        facts = describe(found) | {"name": table}
     if as_json:
         typer.echo(json.dumps(facts))
+    else:
+        _show(facts, str(found.scale))
+
+
+@data.command("list")
+def list_datasets(
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """The datasets that can be loaded by name."""
+    from exchangeable.datasets import DATASETS
+
+    if as_json:
+        listed = [
+            {"name": name, "title": e.source.title, "licence": e.source.licence}
+            for name, e in DATASETS.items()
+        ]
+        typer.echo(json.dumps(listed))
         return
-    _show(table, facts, str(found.scale))
+    for name, entry in DATASETS.items():
+        typer.echo(f"{name:<20} {entry.source.title}\n{'':<20} {entry.source.licence}")
 
 
-def _show(name: str, facts: dict[str, Any], scale: str) -> None:
-    typer.echo(name)
+@data.command("fetch")
+@one_line
+def fetch_dataset(
+    name: Annotated[str, typer.Argument(help="A dataset's name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Download a dataset into the cache, and check it."""
+    from exchangeable.datasets import fetch
+
+    files = fetch(name)
+    if as_json:
+        typer.echo(json.dumps(files))
+        return
+    if not files:
+        typer.echo(f"{name} is simulated: it needs no file")
+    for file in files:
+        typer.echo(f"{file['path']}: {file['place']} ({file['checked']})")
+
+
+def _show(facts: dict[str, Any], scale: str) -> None:
+    typer.echo(facts.get("title", facts["name"]))
     for sentence in facts["found"]:
         typer.echo(f"  {sentence}")
     typer.echo(f"  density {facts['density']:.4%}, {scale}")
@@ -96,6 +152,11 @@ def _show(name: str, facts: dict[str, Any], scale: str) -> None:
     for axis in facts["axes"]:
         spread = ", ".join(f"{q} {n:g}" for q, n in axis["cells_per_member"].items())
         typer.echo(f"  cells per {axis['name']}: {spread}")
+    for split, parts in facts.get("splits", {}).items():
+        shown = ", ".join(f"{part} {cells:,}" for part, cells in parts.items() if cells)
+        typer.echo(f"  split {split}: {shown}")
+    if "licence" in facts:
+        typer.echo(f"  licence: {facts['licence']}")
     most = max((bar["cells"] for bar in facts["histogram"]), default=0)
     for bar in facts["histogram"]:
         label = f"{bar['value']:g}" if "value" in bar else f"{bar['from']:g} to {bar['to']:g}"

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exchangeable.errors import InputError
-from exchangeable.table import Table
+
+if TYPE_CHECKING:
+    from exchangeable.table import Table
 
 Positions = NDArray[np.int64]
 

@@ -23,7 +23,7 @@ from exchangeable import reading
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.errors import InputError
 from exchangeable.frames import frame_of, native_frame, numbers_of
-from exchangeable.labels import Codes, Vocabulary, column_of, missing_labels
+from exchangeable.labels import UNKNOWN, Codes, Vocabulary, column_of, missing_labels
 from exchangeable.reading import Lines
 from exchangeable.roles import Roles, guess_roles
 from exchangeable.scale import Kind, Scale
@@ -82,13 +82,37 @@ class Table:
                 frame, str(path), "polars", axes, value, time, duplicates, scale, None
             )
         lines = reading.lay_out(str(path), source, separator=separator, header=header)
+        return cls.of_lines(
+            lines,
+            axes=axes,
+            value=value,
+            time=time,
+            duplicates=duplicates,
+            scale=scale,
+            skip_bad_lines=skip_bad_lines,
+        )
+
+    @classmethod
+    def of_lines(
+        cls,
+        lines: Lines,
+        *,
+        axes: Sequence[str | int] | None = None,
+        value: str | int | None = None,
+        time: str | int | None = None,
+        duplicates: Duplicates = "error",
+        scale: Kind | None = None,
+        skip_bad_lines: bool = False,
+    ) -> Table:
+        """From text whose layout is known."""
+        layout = lines.layout
         if skip_bad_lines:
             lines = reading.without_bad_lines(lines)
-        roles = guess_roles(str(path), lines.layout.columns, axes, value, time, lines.layout.header)
+        roles = guess_roles(layout.name, layout.columns, axes, value, time, layout.header)
         kinds: dict[str, Any] = dict.fromkeys(roles.axes, pl.String)
         kinds |= {name: pl.Float64 for name in (roles.value, roles.time) if name is not None}
         frame, lines = _parsed(lines, kinds, skip_bad_lines)
-        return cls._of_columns(frame, str(path), "polars", roles, duplicates, scale, lines)
+        return cls._of_columns(frame, layout.name, "polars", roles, duplicates, scale, lines)
 
     @classmethod
     def of(
@@ -228,6 +252,18 @@ class Table:
             for vocabulary, column in zip(self.vocabularies, columns, strict=True)
         ]
         return np.stack(codes, axis=1)
+
+    def positions(self, data: Any) -> Codes:
+        """Where labelled cells stand among the observed ones; each must be there."""
+        cells = self.cells(data)
+        found = np.full(len(cells), len(self))
+        known = (cells != UNKNOWN).all(axis=1)
+        asked = torch.from_numpy(np.ascontiguousarray(cells[known]))
+        found[known] = self.observed.support.find(asked).numpy()
+        if (found == len(self)).any():
+            row = int((found == len(self)).argmax())
+            raise InputError(f"every cell must be in the table, but that of row {row + 1} is not")
+        return found
 
     def frame(self, index: Codes, **columns: Any) -> Any:
         """Labels of the given cells (Q, D) with more columns, in the kind of frame that came in."""

@@ -1,0 +1,72 @@
+"""Flixster, Douban and YahooMusic: the 3000 x 3000 blocks of Monti et al. (2017)."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import polars as pl
+
+from exchangeable.datasets.source import Dataset, Source
+from exchangeable.errors import InputError
+from exchangeable.labels import Vocabulary
+from exchangeable.scale import Scale
+from exchangeable.splits import by_position
+from exchangeable.table import Table
+
+_CITATION = (
+    "Federico Monti, Michael M. Bronstein and Xavier Bresson. 2017. Geometric Matrix Completion "
+    "with Recurrent Multi-Graph Neural Networks. NeurIPS."
+)
+_PAGE = "https://github.com/fmonti/mgcnn"
+
+
+def _source(name: str, title: str) -> Source:
+    path = f"monti/{name.replace('-', '_')}.mat"
+    url = f"{_PAGE}/raw/master/Data/{name.replace('-', '_')}/training_test_dataset.mat"
+    return Source(name, title, "for research", _CITATION, _PAGE, urls={path: url})
+
+
+SOURCES = {
+    "flixster": _source("flixster", "Flixster, 3000 x 3000 block"),
+    "douban": _source("douban", "Douban, 3000 x 3000 block"),
+    "yahoo-music": _source("yahoo-music", "YahooMusic, 3000 x 3000 block"),
+}
+
+
+def load_block(name: str) -> Dataset:
+    """Ratings, the published training and test cells, and the graphs of users and items."""
+    try:
+        import h5py
+    except ImportError:
+        raise InputError(
+            f"{name} is an HDF5 file and needs h5py: pip install 'exchangeable[datasets]'"
+        ) from None
+    source = SOURCES[name]
+    path = next(iter(source.urls))
+    with h5py.File(io.BytesIO(source.read(path)), "r") as file:
+        # MATLAB keeps columns together, so that HDF5 shows everything transposed.
+        ratings, training, test = (np.asarray(file[k]).T for k in ("M", "Otraining", "Otest"))
+        graphs = {}
+        for key, axis in (("W_users", 0), ("W_movies", 1), ("W_tracks", 1)):
+            if key in file:
+                graphs[axis] = np.asarray(file[key], dtype=np.float64).T
+    rows, columns = np.nonzero((training > 0) | (test > 0))
+    values = ratings[rows, columns].astype(np.float64)
+    members = [
+        Vocabulary(pl.Series(axis, np.arange(size)))
+        for axis, size in zip(("user", "item"), ratings.shape, strict=True)
+    ]
+    scale = Scale.of(values)
+    sizes = f"{ratings.shape[0]:,} user x {ratings.shape[1]:,} item"
+    table = Table(
+        axes=("user", "item"),
+        vocabularies=tuple(members),
+        index=np.stack([rows, columns], axis=1),
+        values=values,
+        scale=scale,
+        value_name="rating",
+        found=(f"{len(values):,} cells of {sizes}, {scale}",),
+    )
+    split = by_position(table, np.flatnonzero(test[rows, columns] > 0))
+    return Dataset(source, table, {"published": split}, graphs=graphs)

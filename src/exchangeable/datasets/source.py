@@ -1,0 +1,215 @@
+"""Where a dataset's files are: the data folder, the cache, or else its publisher.
+
+Looked up in the folder that ``EXCHANGEABLE_DATA`` names, then in the user's cache, and then
+downloaded into the cache: to a temporary file first, so that no half of a file is ever
+found there. Archives are read as they are; nothing is unpacked to disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exchangeable.datasets.checksums import SHA256
+from exchangeable.errors import InputError
+from exchangeable.features import MemberFeatures
+from exchangeable.reading import Layout, Lines
+from exchangeable.splits import Split
+from exchangeable.table import Table
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset as its publisher offers it."""
+
+    name: str
+    title: str
+    licence: str
+    citation: str
+    page: str
+    """Where a person can get it."""
+    archive: str | None = None
+    """The path of its archive below the data folder, if it comes in one."""
+    urls: Mapping[str, str] = field(default_factory=dict)
+    """Where to download each file, by its path below the data folder."""
+
+    def read(self, path: str) -> bytes:
+        """A file of the dataset, by its path below the data folder, or inside the archive."""
+        for root in roots():
+            for place in (root / path, root / f"{path}.gz"):
+                if place.is_file():
+                    return _checked(place, path)
+            if self.archive is not None and (root / self.archive).is_file():
+                _checked(root / self.archive, self.archive)
+                return self._member(root / self.archive, path)
+        wanted = self.archive or path
+        fetched = self.fetch(wanted)
+        return self._member(fetched, path) if self.archive else fetched.read_bytes()
+
+    def locate(self, path: str) -> Path | None:
+        """Where a file lies already, checked; or the folder into which its archive was unpacked."""
+        for root in roots():
+            if (root / path).is_file():
+                _checked(root / path, path)
+                return root / path
+            folder = (root / path).parent
+            if path == self.archive and folder.is_dir() and any(folder.iterdir()):
+                return folder
+        return None
+
+    def lines(self, path: str, separator: str, columns: tuple[str, ...], *, header: bool) -> Lines:
+        """A text file of the dataset whose layout is known."""
+        content = self.read(path)
+        if separator == "::":
+            content = content.replace(b"::", b"\x1f")
+        layout = Layout(path, separator, header, columns, quoted=separator == ",")
+        return Lines(layout, content)
+
+    def fetch(self, path: str) -> Path:
+        """Download a file into the cache, unless it is there, and check or record its hash."""
+        target = cache() / path
+        if target.is_file():
+            _checked(target, path)
+            return target
+        url = self.urls.get(path)
+        if url is None:
+            raise InputError(
+                f"{self.name}: {path} is not there and cannot be downloaded; get it from "
+                f"{self.page} and put it into {_where_to_put(path)}"
+            )
+        _download(self, path, url, target)
+        _checked(target, path)
+        return target
+
+    def hash_known(self, path: str) -> bool:
+        """Whether we hold the file's hash; otherwise it is recorded at first use."""
+        return path in SHA256
+
+    def _member(self, archive: Path, path: str) -> bytes:
+        with zipfile.ZipFile(archive) as opened:
+            try:
+                return opened.read(path)
+            except KeyError:
+                raise InputError(f"{archive}: {path} is needed inside, but is not there") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset as loaded: its table, and what its publisher gives beside it."""
+
+    source: Source
+    table: Table
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    features: Mapping[int, MemberFeatures] = field(default_factory=dict)
+    """Features of the members of an axis, by the number of the axis."""
+    graphs: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+    """Graph or similarity of the members of an axis, (N, N), by the number of the axis."""
+
+
+def roots() -> list[Path]:
+    named = os.environ.get("EXCHANGEABLE_DATA")
+    return [*([Path(named)] if named else []), cache()]
+
+
+def cache() -> Path:
+    import pooch
+
+    return Path(pooch.os_cache("exchangeable"))
+
+
+def text_frame(content: bytes, separator: str, columns: list[str]) -> Any:
+    """A small Latin-1 text file without a header as a frame of strings."""
+    import polars as pl
+
+    text = content.decode("latin-1").replace(separator, "\x1f")
+    return pl.read_csv(
+        io.StringIO(text),
+        has_header=False,
+        separator="\x1f",
+        quote_char=None,
+        schema=dict.fromkeys(columns, pl.String),
+    )
+
+
+def _checked(place: Path, path: str) -> bytes:
+    """The content, if its hash is the one we hold, or the one recorded when it was first used."""
+    content = place.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    wanted = SHA256.get(path) or _recorded(place, path, found)
+    if found != wanted:
+        raise InputError(
+            f"{place}: the file is damaged or another version: sha256 must be {wanted[:12]}..., "
+            f"but is {found[:12]}..."
+        )
+    return content
+
+
+def _recorded(place: Path, path: str, found: str) -> str:
+    """The hash recorded for a file in the cache; the data folder is the user's own."""
+    if cache() not in place.parents:
+        return found
+    book = cache() / "sha256.json"
+    known = json.loads(book.read_text()) if book.is_file() else {}
+    if path not in known:
+        known[path] = found
+        fresh = book.with_suffix(".new")
+        fresh.write_text(json.dumps(known, indent=1))
+        fresh.replace(book)
+    return str(known[path])
+
+
+def _download(source: Source, path: str, url: str, target: Path) -> None:
+    import pooch
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    pooch.get_logger().setLevel("ERROR")  # the progress bar says enough
+    try:
+        pooch.retrieve(
+            url,
+            known_hash=SHA256.get(path),
+            fname=target.name,
+            path=target.parent,
+            progressbar=_Progress(f"{source.name}: {target.name}"),
+        )
+    except Exception as error:  # requests and pooch raise many kinds; all mean the same here
+        reason = type(error).__name__
+        raise InputError(
+            f"{source.name}: {path} could not be downloaded from {url} ({reason}); get it from "
+            f"{source.page} and put it into {_where_to_put(path)}"
+        ) from None
+
+
+def _where_to_put(path: str) -> str:
+    named = os.environ.get("EXCHANGEABLE_DATA")
+    return str((Path(named) if named else cache()) / path)
+
+
+class _Progress:
+    """What pooch wants of a progress bar, drawn by rich."""
+
+    def __init__(self, title: str) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+        self.total = 0
+        self._bar = Progress(TextColumn(title), BarColumn(), DownloadColumn(), transient=True)
+        self._task = self._bar.add_task(title, total=None)
+        self._bar.start()
+
+    def update(self, size: int) -> None:
+        self._bar.update(self._task, advance=size, total=self.total or None)
+
+    def reset(self) -> None:
+        self._bar.reset(self._task)
+
+    def close(self) -> None:
+        self._bar.stop()

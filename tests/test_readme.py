@@ -26,6 +26,12 @@ def test_the_first_example_answers_as_many_cells_as_it_asks():
     assert names["memory"].shape == (4, 4)
 
 
+def test_the_code_in_the_docs_runs_page_by_page():
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        code = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        exec(compile("\n".join(code), page.name, "exec"), {})
+
+
 def test_both_commands_are_on_the_first_screen():
     first_screen = "\n".join(README.splitlines()[:40])
     assert "make demo" in first_screen

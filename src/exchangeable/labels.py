@@ -18,7 +18,7 @@ from exchangeable.errors import InputError
 
 Codes = NDArray[np.int64]
 
-_AT_ONCE = 2**17  # rows whose hashes and guesses stay in the cache together
+_AT_ONCE = 2**19  # rows at a time, so that buffers are used again; measured on 10 M rows
 
 UNKNOWN = -1
 """The number of a label that the vocabulary does not have."""
@@ -38,8 +38,10 @@ class Vocabulary:
     labels: pl.Series  # (N,)
 
     @classmethod
-    def of(cls, column: pl.Series) -> tuple[Vocabulary, Codes]:
-        """The labels of a column, and the number of each of its rows."""
+    def of(cls, column: pl.Series, out: Codes | None = None) -> tuple[Vocabulary, Codes]:
+        """The labels of a column, and the number of each of its rows (in ``out``, if given)."""
+        if out is None:
+            out = np.empty(len(column), dtype=np.int64)
         missing = missing_labels(column)
         if missing.any():
             raise InputError(
@@ -48,17 +50,18 @@ class Vocabulary:
             )
         if column.dtype == pl.Object:
             numbers: dict[tuple[type, Hashable], int] = {}
-            codes = [numbers.setdefault(_typed(label), len(numbers)) for label in column]
+            out[:] = [numbers.setdefault(_typed(label), len(numbers)) for label in column]
             labels = pl.Series(column.name, [label for _, label in numbers], dtype=pl.Object)
-            return cls(labels), np.asarray(codes, dtype=np.int64)
+            return cls(labels), out
         if isinstance(column.dtype, pl.Categorical | pl.Enum):
             column = column.cast(pl.String)
         if column.dtype == pl.String:
-            found = _factorized(column)
-            if found is not None:
-                return cls(found[0]), found[1]
+            distinct = _factorized(column, out)
+            if distinct is not None:
+                return cls(distinct), out
         labels = column.unique(maintain_order=True)
-        return cls(labels), cls(labels).encode(column)
+        out[:] = cls(labels).encode(column)
+        return cls(labels), out
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -108,8 +111,8 @@ def missing_labels(column: pl.Series) -> NDArray[np.bool_]:
     return missing.to_numpy()
 
 
-def _factorized(column: pl.Series) -> tuple[pl.Series, Codes] | None:
-    """Distinct strings and the number of each row, by hash: three times as fast as by join.
+def _factorized(column: pl.Series, codes: Codes) -> pl.Series | None:
+    """Distinct strings, the number of each row into ``codes``, by hash: faster than a join.
 
     None when two strings share a hash, which is checked and not assumed.
     """
@@ -118,19 +121,21 @@ def _factorized(column: pl.Series) -> tuple[pl.Series, Codes] | None:
     rows, labels = hashes.to_numpy(), column.gather(first)
     distinct = rows[first.to_numpy()]
     # A table by leading bits finds most; rows whose bits are shared are searched for.
-    shift = np.uint64(64 - min(max(len(distinct).bit_length() + 3, 10), 26))
-    table = np.zeros(1 << int(64 - shift), dtype=np.int32)
+    bits = min(max(len(distinct).bit_length() + 6, 10), 26)
+    shift = np.uint64(64 - bits)
+    table = np.zeros(1 << bits, dtype=np.int32)
     table[distinct >> shift] = np.arange(len(distinct))
     order = np.argsort(distinct)
     ascending = distinct[order]
-    codes = np.empty(len(rows), dtype=np.int64)
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
         guess = table[some >> shift]
         shared = np.flatnonzero(distinct[guess] != some)
         guess[shared] = order[np.searchsorted(ascending, some[shared])]
         codes[start : start + _AT_ONCE] = guess
-    return (labels, codes) if (labels.gather(codes) == column).all() else None
+        if not (labels.gather(guess) == column.slice(start, _AT_ONCE)).all():
+            return None
+    return labels
 
 
 def column_of(name: str, values: Iterable[object]) -> pl.Series:

@@ -26,7 +26,6 @@ Source = Path | bytes
 
 _SEPARATORS = ("::", "\t", ",", ";", "|")
 _INNER = "\x1f"  # what "::" becomes: polars separates by one character
-_NAMES = {"\t": "tab", "::": "'::'"}
 
 
 @dataclass(frozen=True)

@@ -182,12 +182,14 @@ class Table:
         if len(frame) == 0:
             raise InputError(f"{name}: rows are needed, but there are none")
         index = np.empty((len(roles.axes), len(frame)), dtype=np.int64).T
-        with ThreadPoolExecutor(len(roles.axes)) as pool:  # both cores: numbering is the slow part
-            numbered = list(pool.map(lambda a: _vocabulary(name, frame[a], lines), roles.axes))
-        vocabularies = [v.with_whole_numbers() if lines else v for v, _ in numbered]
-        for number, (_, codes) in enumerate(numbered):
-            index[:, number] = codes
-        values = np.ones(len(frame)) if roles.value is None else _values(name, frame, roles, lines)
+        with ThreadPoolExecutor(2) as pool:  # both cores: numbering the labels is the slow part
+            asked = [
+                pool.submit(_vocabulary, name, frame[axis], lines, index[:, number])
+                for number, axis in enumerate(roles.axes)
+            ]
+            read = pool.submit(_values, name, frame, roles, lines)
+            vocabularies = [one.result() for one in asked]
+            values = read.result()
         times = None if roles.time is None else frame[roles.time].fill_null(np.nan).to_numpy()
         shape = tuple(len(vocabulary) for vocabulary in vocabularies)
         kept, merged, note = _merged(name, index, values, shape, duplicates, vocabularies, lines)
@@ -309,30 +311,38 @@ def _kept(frame: pl.DataFrame, lines: Lines, rows: pl.Series) -> tuple[pl.DataFr
     return frame.filter(rows), replace(lines, numbers=numbers[rows.to_numpy()])
 
 
-def _vocabulary(name: str, column: pl.Series, lines: Lines | None) -> tuple[Vocabulary, Codes]:
+def _vocabulary(name: str, column: pl.Series, lines: Lines | None, out: Codes) -> Vocabulary:
+    """The labels of an axis; the number of each row goes into ``out``."""
     missing = missing_labels(column)
     if missing.any():
-        row = int(missing.argmax())
-        where = f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
+        where = _where(int(missing.argmax()), lines)
         raise InputError(f"{name}: {where}: a label is needed in {column.name!r}, but it is empty")
-    return Vocabulary.of(column)
+    vocabulary, _ = Vocabulary.of(column, out)
+    return vocabulary.with_whole_numbers() if lines else vocabulary
 
 
 def _values(
     name: str, frame: pl.DataFrame, roles: Roles, lines: Lines | None
 ) -> NDArray[np.float64]:
-    column = frame[roles.value or ""]
-    numbers = column.cast(pl.Float64)
-    infinite = numbers.is_infinite() | (numbers.is_nan() if lines else numbers.is_infinite())
-    wrong = infinite.fill_null(False).arg_true()
-    if len(wrong):
-        row = int(wrong[0])
-        where = f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
+    """A number per row, NaN where the value is missing, which only an empty field means."""
+    if roles.value is None:
+        return np.ones(len(frame))
+    column = frame[roles.value]
+    values = column.to_numpy(writable=True)
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        wrong &= ~column.is_null().to_numpy()
+    if wrong.any():
+        row = int(wrong.argmax())
         raise InputError(
-            f"{name}: {where}: a finite number is needed in {roles.value!r}, but this is "
-            f"{numbers[row]}; leave the field empty if the value is missing"
+            f"{name}: {_where(row, lines)}: a finite number is needed in {roles.value!r}, but "
+            f"this is {values[row]}; leave the field empty if the value is missing"
         )
-    return numbers.fill_null(np.nan).to_numpy().copy()
+    return values
+
+
+def _where(row: int, lines: Lines | None) -> str:
+    return f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
 
 
 def _merged(
@@ -361,10 +371,9 @@ def _merged(
     if duplicates == "error":
         row = int(rows[int((~key.is_first_distinct()).arg_true()[0])])
         labels = [v.decode(index[row : row + 1, a])[0] for a, v in enumerate(vocabularies)]
-        where = f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
         raise InputError(
-            f"{name}: {where}: every cell may come once, but {tuple(labels)} comes again; choose "
-            f"duplicates mean, last, first or max"
+            f"{name}: {_where(row, lines)}: every cell may come once, but {tuple(labels)} comes "
+            f"again; choose duplicates mean, last, first or max"
         )
     frame = pl.DataFrame({"key": key, "value": values[seen], "row": rows})
     how = {

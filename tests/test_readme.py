@@ -1,6 +1,8 @@
 """The README's code runs as printed, and what it says of the repository is so."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,15 @@ def test_names_in_the_readme_are_public():
 
     for name in re.findall(r"`([A-Z]\w+)`", README):
         assert name in exchangeable.__all__, name
+
+
+def test_neither_torch_nor_polars_is_loaded_before_it_is_needed():
+    code = (
+        "import sys, exchangeable.cli; assert not {'torch', 'polars'} & set(sys.modules); "
+        "import exchangeable.datasets; assert 'torch' not in sys.modules; "
+        "from exchangeable import ResidualModel; assert 'torch' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    without = "import sys; sys.modules['polars'] = None; from exchangeable import ResidualModel"
+    assert subprocess.run([sys.executable, "-c", without], check=False).returncode == 0

@@ -4,17 +4,19 @@ After "Deep Models of Interactions Across Sets" (Hartford, Graham, Leyton-Brown 
 Ravanbakhsh, ICML 2018): observed cells write to pools, and any cell reads its own.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from exchangeable.array import ExchangeableArray, Support
-from exchangeable.blocks import ChannelDropout, ExchangeableBlock, FactorLayer
-from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
-from exchangeable.joint import JointlyExchangeableLinear
-from exchangeable.layers import ExchangeableLinear
-from exchangeable.memory import Memory, MemoryModel
-from exchangeable.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
-
 if TYPE_CHECKING:
+    from exchangeable.array import ExchangeableArray, Support
+    from exchangeable.blocks import ChannelDropout, ExchangeableBlock, FactorLayer
+    from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+    from exchangeable.joint import JointlyExchangeableLinear
+    from exchangeable.layers import ExchangeableLinear
+    from exchangeable.memory import Memory, MemoryModel
+    from exchangeable.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
     from exchangeable.table import Table
 
 __version__ = "0.1.0"
@@ -38,11 +40,30 @@ __all__ = [
     "Table",
 ]
 
+_HOMES = {
+    "array": ("ExchangeableArray", "Support"),
+    "blocks": ("ChannelDropout", "ExchangeableBlock", "FactorLayer"),
+    "configs": ("FactorizedConfig", "ResidualConfig", "SelfSupervisedConfig"),
+    "joint": ("JointlyExchangeableLinear",),
+    "layers": ("ExchangeableLinear",),
+    "memory": ("Memory", "MemoryModel"),
+    "models": ("FactorizedAutoencoder", "ResidualModel", "SelfSupervisedModel"),
+    "table": ("Table",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    """Tables need polars, which layers and models do not: it is imported when it is asked for."""
-    if name == "Table":
-        from exchangeable.table import Table
+    """Import a name's module when the name is asked for.
 
-        return Table
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    Models need torch and tables need polars; the command needs neither to say how it is used.
+    """
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

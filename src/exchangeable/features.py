@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from exchangeable.errors import InputError
 from exchangeable.frames import frame_of
@@ -23,7 +22,7 @@ class MemberFeatures:
     """Features of the members of one axis, in the order of its vocabulary."""
 
     names: tuple[str, ...]
-    values: Tensor  # (N, F) float32; 0 where nothing is known
+    values: NDArray[np.float32]  # (N, F); 0 where nothing is known
     found: tuple[str, ...]
     """What was done with each column, in sentences."""
 
@@ -54,7 +53,7 @@ class MemberFeatures:
         if blocks:
             values[codes] = np.concatenate(blocks, axis=1)
         found.append(f"{len(codes):,} of {len(vocabulary):,} members have features")
-        return cls(tuple(names), torch.from_numpy(values), tuple(found))
+        return cls(tuple(names), values, tuple(found))
 
 
 def _block(column: pl.Series) -> tuple[list[str], np.ndarray[Any, Any], str]:

@@ -76,7 +76,7 @@ def new_members(
     if not axes or len(set(axes)) != len(axes) or not set(axes) <= set(range(table.order)):
         raise InputError(f"axes must be some of 0 to {table.order - 1}, but are {tuple(axes)}")
     generator = np.random.default_rng(seed)
-    index = table.observed.support.index.numpy()
+    index = table.index[~np.isnan(table.values)]
     new = np.zeros((len(axes), len(index)), dtype=bool)
     for number, axis in enumerate(axes):
         chosen = np.zeros(table.shape[axis], dtype=bool)

@@ -12,21 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 
 from exchangeable import reading
-from exchangeable.array import ExchangeableArray, Support
 from exchangeable.errors import InputError
 from exchangeable.frames import frame_of, native_frame, numbers_of
 from exchangeable.labels import UNKNOWN, Codes, Vocabulary, column_of, missing_labels
 from exchangeable.reading import Lines
 from exchangeable.roles import Roles, guess_roles
 from exchangeable.scale import Kind, Scale
+
+if TYPE_CHECKING:
+    from exchangeable.array import ExchangeableArray, Support
 
 Duplicates = Literal["error", "mean", "last", "first", "max"]
 
@@ -230,6 +231,10 @@ class Table:
     @cached_property
     def observed(self) -> ExchangeableArray:
         """The cells that have a value, with that one channel, in float64."""
+        import torch
+
+        from exchangeable.array import ExchangeableArray, Support
+
         seen = ~np.isnan(self.values)
         support = Support(torch.from_numpy(self.index[seen]), self.shape)
         return ExchangeableArray.trusted(support, torch.from_numpy(self.values[seen])[:, None])
@@ -237,6 +242,10 @@ class Table:
     @cached_property
     def missing(self) -> Support:
         """The cells that came without a value: those to be filled, in the input's order."""
+        import torch
+
+        from exchangeable.array import Support
+
         return Support(torch.from_numpy(self.index[np.isnan(self.values)]), self.shape)
 
     def cells(self, data: Any) -> Codes:
@@ -258,12 +267,15 @@ class Table:
     def positions(self, data: Any) -> Codes:
         """Where labelled cells stand among the observed ones; each must be there."""
         cells = self.cells(data)
-        found = np.full(len(cells), len(self))
-        known = (cells != UNKNOWN).all(axis=1)
-        asked = torch.from_numpy(np.ascontiguousarray(cells[known]))
-        found[known] = self.observed.support.find(asked).numpy()
-        if (found == len(self)).any():
-            row = int((found == len(self)).argmax())
+        keys = _keys(self.index[~np.isnan(self.values)], self.shape)
+        order = np.argsort(keys)
+        wanted = _keys(cells, self.shape)
+        places = np.searchsorted(keys[order], wanted).clip(max=max(len(keys) - 1, 0))
+        found = order[places] if len(keys) else places
+        absent = (cells == UNKNOWN).any(axis=1) | (len(keys) == 0)
+        absent |= keys[found] != wanted if len(keys) else True
+        if absent.any():
+            row = int(absent.argmax())
             raise InputError(f"every cell must be in the table, but that of row {row + 1} is not")
         return found
 
@@ -345,6 +357,15 @@ def _where(row: int, lines: Lines | None) -> str:
     return f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
 
 
+def _keys(index: Codes, shape: tuple[int, ...]) -> Codes:
+    """One number per cell, row by row of the array: (R, D) -> (R,)."""
+    keys = index[:, 0]
+    for axis, size in list(enumerate(shape))[1:]:
+        keys = keys * size
+        keys += index[:, axis]
+    return keys
+
+
 def _merged(
     name: str,
     index: Codes,
@@ -358,11 +379,7 @@ def _merged(
     if math.prod(shape) > 2**63 - 1:
         raise InputError(f"{name}: at most 2^63 cells can be numbered, but the shape is {shape}")
     seen = ~np.isnan(values)
-    whole = bool(seen.all())
-    numbers = index[:, 0] if whole else index[seen, 0]
-    for axis, size in list(enumerate(shape))[1:]:
-        numbers = numbers * size
-        numbers += index[:, axis] if whole else index[seen, axis]
+    numbers = _keys(index if seen.all() else index[seen], shape)
     key = pl.Series("key", numbers)
     distinct = key.n_unique()
     if distinct == len(key):

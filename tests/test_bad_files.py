@@ -266,7 +266,7 @@ BAD = {
         HEAD + b'"ann,Heat,4\nbob,Alien,5\n',
         "a.csv",
         [],
-        "line 3: 3 fields are needed|cannot be parsed",
+        "line 3: a quote is opened and not closed|3 fields are needed",
     ),
     "a truncated gzip": (gzip.compress(GOOD * 100)[:-12], "a.csv.gz", [], "damaged or cut short"),
     "a gzip with flipped bits": (
@@ -345,6 +345,31 @@ BAD = {
         "a.parquet",
         [],
         "row 2: every cell may come once",
+    ),
+    "a long last line without a line feed": (
+        HEAD + b"c,d,2\na,b,7,",
+        "a.csv",
+        [],
+        "line 3: 3 fields are needed, but there are 4",
+    ),
+    "Latin-1 text with bad lines skipped": (
+        "user,film,rating\nann,Amélie,4\n".encode("latin-1"),
+        "a.csv",
+        ["--skip-bad-lines"],
+        "line 2: text must be UTF-8",
+    ),
+    "a separator of two bytes": (
+        "aéb\n".encode(),
+        "a.csv",
+        ["--separator", "é"],
+        "one character or '::'",
+    ),
+    "a raised digit for a column": (GOOD, "a.csv", ["--axes", "²,2"], "but is '²'"),
+    "a bad line after a blank one": (
+        b"\nuser,film,rating\na,b,1\nc,d\n",
+        "a.csv",
+        [],
+        "line 4: 3 fields are needed",
     ),
     "nothing but bad lines": (
         HEAD + b"ann\nbob\n",
@@ -436,3 +461,11 @@ def test_bad_lines_are_skipped_and_counted_on_request(tmp_path):
     assert "3 bad lines skipped" in result.stdout
     assert "2 cells of 3 user x 2 film" in result.stdout
     assert "1 without a value" in result.stdout
+
+
+def test_a_name_too_long_for_a_file_is_refused():
+    assert_refused(run("x" * 300), "cannot be read|no such file")
+
+
+def test_options_do_not_go_with_a_dataset():
+    assert_refused(run("film-club", "--scale", "real"), "give no options")

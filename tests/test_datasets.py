@@ -179,6 +179,20 @@ def test_newer_movielens_archives_are_read_by_format(name, folder):
     assert not list((folder / name).glob("*.csv"))  # nothing was unpacked
 
 
+def test_columns_in_another_order_are_refused(folder):
+    text = "movieId,userId,rating,timestamp\n296,1,5.0,1147880044\n"
+    archive(folder / "ml-20m/ml-20m.zip", {"ml-20m/ratings.csv": text})
+    with pytest.raises(InputError, match="line 1: columns userId, movieId, rating, timestamp are"):
+        load("ml-20m")
+
+
+def test_a_damaged_archive_is_named(folder):
+    (folder / "ml-20m").mkdir()
+    (folder / "ml-20m/ml-20m.zip").write_bytes(b"PK\x03\x04 not an archive")
+    with pytest.raises(InputError, match=r"ml-20m\.zip: the archive is damaged"):
+        load("ml-20m")
+
+
 def test_ml_10m_is_read_by_format(folder):
     archive(
         folder / "ml-10m/ml-10m.zip",

@@ -280,3 +280,106 @@ def test_side_features_are_standardised_or_categories_and_may_be_missing():
     assert "3 of 4 members have features" in features.found
     with pytest.raises(InputError, match="row per member, but some in 'user' repeat"):
         MemberFeatures.of(pd.DataFrame({"user": ["ann", "ann"], "age": [1, 2]}), vocabulary)
+
+
+def test_an_unknown_member_has_no_label():
+    table = Table.of([("a", "b"), ("c", "d")], [1.0, 2.0])
+    with pytest.raises(InputError, match="-1 stands for a member that is not known"):
+        table.frame(table.cells([("zz", "b")]))
+
+
+def test_labels_match_only_their_own_kind():
+    numbers, _ = Vocabulary.of(pl.Series([1, 2], dtype=pl.UInt8))
+    assert numbers.encode(pl.Series([1.5, 2.0])).tolist() == [UNKNOWN, 1]
+    assert numbers.encode(pl.Series([1, 300, -1])).tolist() == [0, UNKNOWN, UNKNOWN]
+    texts, _ = Vocabulary.of(pl.Series(["true", "2020-01-01"]))
+    assert texts.encode(pl.Series([True])).tolist() == [UNKNOWN]
+    days = pl.Series(["2020-01-01"]).str.to_date()
+    assert texts.encode(days).tolist() == [UNKNOWN]
+    assert texts.encode(pl.Series(["true"]).cast(pl.Categorical)).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "axes", "cells"),
+    [
+        ("ann,Heat\nbob,300\ncid,Alien\n", ("column 1", "column 2"), 3),
+        ("ann,Heat\nnan,Alien\n", ("column 1", "column 2"), 2),
+        ("user,film,2020\na,b,3\n", ("user", "film"), 1),
+        ("who,what,how much\na,b,3\nc,d,4\n", ("who", "what"), 2),
+        ("\n\nuser,film,rating\na,b,1\n", ("user", "film"), 1),
+        ("id,user,film\n0,a,b\n1,c,d\n", ("user", "film"), 2),
+    ],
+)
+def test_a_header_is_told_from_a_row(text, axes, cells, tmp_path):
+    table = Table.read(write(tmp_path, "a.csv", text))
+    assert (table.axes, len(table)) == (axes, cells)
+
+
+def test_a_column_before_the_labels_is_not_taken_for_the_value(tmp_path):
+    table = Table.read(write(tmp_path, "a.csv", "id,user,film\n0,a,b\n1,c,d\n"))
+    assert table.value_name is None
+
+
+@pytest.mark.parametrize(
+    ("how", "time"), [("last", 100), ("first", 10), ("max", 100), ("mean", 100)]
+)
+def test_a_merged_cell_has_the_time_of_the_row_it_came_from(how, time):
+    frame = pl.DataFrame(
+        {"u": ["a", "b", "a"], "i": ["x", "x", "x"], "rating": [1, 2, 5], "t": [10, 50, 100]}
+    )
+    table = Table.of(frame, value="rating", time="t", duplicates=how)
+    assert table.times.tolist() == [time, 50]
+
+
+def test_dates_in_a_frame_can_be_times():
+    days = pl.Series(["2020-01-02", "2020-01-01"]).str.to_date()
+    frame = pl.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "rating": [1, 2], "day": days})
+    times = Table.of(frame, value="rating", time="day").times
+    assert times[0] - times[1] == 24 * 3600
+
+
+def test_quotes_that_csv_cannot_mean_are_part_of_the_text(tmp_path):
+    text = 'user,film,rating\na,5" x,1\nc,6" y,2\n'
+    table = Table.read(write(tmp_path, "a.csv", text))
+    assert table.vocabularies[1].labels.to_list() == ['5" x', '6" y']
+
+
+def test_an_empty_value_after_stray_quotes_is_a_question(tmp_path):
+    table = Table.read(write(tmp_path, "a.csv", 'user,film,rating\n5" x,6" y,\nc,d,2\n'))
+    assert (len(table), len(table.missing)) == (1, 1)
+
+
+def test_skipping_bad_lines_keeps_quoted_line_feeds(tmp_path):
+    text = 'user,film,rating\nu1,"A\nB",5\nbad\nu2,C,4\nu2,C,3\n'
+    path = write(tmp_path, "a.csv", text)
+    table = Table.read(path, skip_bad_lines=True, duplicates="last")
+    assert table.vocabularies[1].labels.to_list() == ["A\nB", "C"]
+    assert "1 bad lines skipped" in table.found
+    with pytest.raises(InputError, match="line 6: every cell may come once"):
+        Table.read(path, skip_bad_lines=True)
+
+
+def test_a_mask_hides_values():
+    masked = np.ma.array([[1, 2, 3], [4, 5, 6]], mask=[[0, 0, 1], [0, 0, 0]])
+    table = Table.of(masked)
+    assert (len(table), len(table.missing)) == (1, 1)
+
+
+def test_values_of_mixed_numbers_and_of_none_are_numbers():
+    assert Table.of([("a", "b", 1), ("c", "d", 2.5)]).values.tolist() == [1.0, 2.5]
+    frame = pl.DataFrame({"user": ["a"], "film": ["b"], "rating": [None]})
+    assert len(Table.of(frame).missing) == 1
+
+
+@pytest.mark.parametrize("values", [[100000.3, 100001.0], [1.0, 1.0000001], [1e16, 1e16 + 2]])
+def test_numbers_that_are_nearly_on_a_grid_are_real_or_keep_their_values(values):
+    scale = Scale.of(np.array(values))
+    assert scale.kind == "real" or set(values) <= set(scale.levels)
+
+
+def test_answers_do_not_overwrite_labels():
+    table = Table.of([("a", "b")], [1.0], axes=[1, 2])
+    with pytest.raises(InputError, match="a name other than column 1, column 2"):
+        table.frame(table.index, **{"column 1": [1.0]})
+    with pytest.raises(InputError, match=r"must have 1 entries .* has 2"):
+        table.frame(table.index, guess=[1.0, 2.0])

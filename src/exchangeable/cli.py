@@ -75,6 +75,9 @@ def describe_table(
 
     facts: dict[str, Any]
     if table in DATASETS:
+        options = (axes, value, separator, header, scale)
+        if any(o is not None for o in options) or duplicates != "error" or skip_bad_lines:
+            raise InputError(f"{table} is a dataset whose columns are known: give no options")
         dataset = load(table)
         found = dataset.table
         facts = describe(found) | {

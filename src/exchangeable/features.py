@@ -35,12 +35,16 @@ class MemberFeatures:
         mean of a number, and no category.
         """
         frame, _ = frame_of(data)
+        if not frame.columns:
+            raise InputError("features need a label column, but the frame has none")
         column = frame.columns[0] if label is None else label
         if column not in frame.columns:
             raise InputError(f"features need the label column {column!r}, but have {frame.columns}")
         codes = vocabulary.encode(frame[column])
         known = codes != UNKNOWN
         rows, codes = frame.filter(pl.Series(known)), codes[known]
+        if not len(codes):
+            raise InputError(f"features must be of the axis' members, but {column!r} has none")
         if len(np.unique(codes)) != len(codes):
             raise InputError(f"features must have a row per member, but some in {column!r} repeat")
         names, blocks, found = [], [], []
@@ -59,10 +63,16 @@ class MemberFeatures:
 def _block(column: pl.Series) -> tuple[list[str], np.ndarray[Any, Any], str]:
     if column.dtype.is_numeric():
         numbers = column.cast(pl.Float64).fill_nan(None)
+        if numbers.is_infinite().any():
+            raise InputError(f"features must be finite, but {column.name!r} holds infinity")
         mean, deviation = _number(numbers.mean()), _number(numbers.std())
         scaled = (numbers - mean) / deviation if deviation > 0 else numbers * 0.0
         block = scaled.fill_null(0.0).to_numpy()[:, None]
         return [column.name], block, f"{column.name}: number, standardised"
+    if column.dtype not in (pl.String, pl.Boolean, pl.Categorical, pl.Enum, pl.Date, pl.Null):
+        raise InputError(
+            f"features are numbers or categories, but {column.name!r} holds {column.dtype}"
+        )
     text = column.cast(pl.String)
     categories = text.drop_nulls().unique(maintain_order=True)
     if len(categories) > MOST_CATEGORIES:

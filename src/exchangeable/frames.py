@@ -14,6 +14,9 @@ from exchangeable.labels import column_of
 
 def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
     """Any frame or array as a polars frame, and what it was."""
+    if isinstance(data, np.ma.MaskedArray):
+        hidden, data = np.ma.getmaskarray(data), data.data.astype(object)
+        data[hidden] = None
     if isinstance(data, np.ndarray | list | tuple):
         array = np.asarray(data, dtype=object if isinstance(data, list | tuple) else None)
         if array.ndim != 2:
@@ -33,7 +36,9 @@ def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
             f"a pandas, polars or pyarrow frame, a numpy array or a scipy sparse matrix is "
             f"needed, but this is a {type(data).__name__}"
         ) from None
-    if len(set(frame.columns)) != len(frame.columns):
+    except nw.exceptions.DuplicateError:
+        raise InputError("column names must differ, but some come twice") from None
+    if len({str(c) for c in frame.columns}) != len(frame.columns):
         raise InputError("column names must differ, but some come twice")
     columns = {str(c): _polars_series(frame[c], str(c)) for c in frame.columns}
     return pl.DataFrame(columns), str(frame.implementation)
@@ -42,16 +47,28 @@ def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
 def _polars_series(column: Any, name: str) -> pl.Series:
     if column.dtype == nw.Object:
         return column_of(name, column.to_list())
-    return column.to_polars().rename(name)
+    try:
+        return column.to_polars().rename(name)
+    except Exception as error:  # each library of frames has its own kinds of errors
+        raise InputError(
+            f"numbers, texts, dates or booleans are needed in {name!r}, but it holds "
+            f"{column.dtype} ({type(error).__name__})"
+        ) from None
 
 
 def numbers_of(name: str, column: pl.Series) -> pl.Series:
-    """A value column as floats; NaN in a frame is a missing value, as pandas has it."""
+    """A column as floats, dates as seconds; NaN in a frame is a missing value, as pandas has it."""
     if column.dtype == pl.Boolean:
         raise InputError(
             f"{name}: numbers are needed in {column.name!r}, but it holds booleans; write 1 and 0"
         )
-    if not column.dtype.is_numeric():
+    if column.dtype == pl.Object and all(
+        isinstance(v, int | float) and not isinstance(v, bool) for v in column if v is not None
+    ):
+        column = pl.Series(column.name, [None if v is None else float(v) for v in column])
+    if column.dtype in (pl.Date, pl.Datetime):
+        column = column.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
+    if column.dtype != pl.Null and not column.dtype.is_numeric():
         raise InputError(
             f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}"
         )

@@ -70,20 +70,22 @@ class Vocabulary:
         """The number of each label, or ``UNKNOWN``."""
         if self.labels.dtype == pl.Object or column.dtype == pl.Object:
             return np.asarray([self._numbers.get(_typed(x), UNKNOWN) for x in column], np.int64)
-        wanted = column.to_frame("label")
-        if column.dtype != self.labels.dtype:
-            try:
-                wanted = wanted.select(pl.col("label").cast(self.labels.dtype))
-            except pl.exceptions.PolarsError:
-                return np.full(len(column), UNKNOWN)
-            if column.dtype.is_numeric() != self.labels.dtype.is_numeric():
-                return np.full(len(column), UNKNOWN)  # 7 is not "7"
+        wanted = _as(column, self.labels.dtype)
+        if wanted is None:
+            return np.full(len(column), UNKNOWN)
         known = self.labels.to_frame("label").with_row_index("code")
-        found = wanted.join(known, on="label", how="left", maintain_order="left")["code"]
+        found = wanted.to_frame("label").join(known, on="label", how="left", maintain_order="left")[
+            "code"
+        ]
         return found.cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
 
     def decode(self, codes: Codes) -> pl.Series:
         """The labels of the given numbers."""
+        if len(codes) and not (np.min(codes) >= 0 and np.max(codes) < len(self)):
+            raise InputError(
+                f"members must be numbered from 0 to {len(self) - 1}, but {np.min(codes)} to "
+                f"{np.max(codes)} came; {UNKNOWN} stands for a member that is not known"
+            )
         if self.labels.dtype == pl.Object:
             listed = self.labels.to_list()
             return pl.Series(self.labels.name, [listed[c] for c in codes], dtype=pl.Object)
@@ -109,6 +111,23 @@ def missing_labels(column: pl.Series) -> NDArray[np.bool_]:
     if column.dtype.is_float():
         missing = missing | column.is_nan().fill_null(True)
     return missing.to_numpy()
+
+
+def _as(column: pl.Series, kind: pl.DataType) -> pl.Series | None:
+    """The labels as another type, null where they are not the same label there; None if never.
+
+    Integers and floats may be equal, and so may texts and categories; nothing else is.
+    """
+    if column.dtype == kind:
+        return column
+    text = (pl.String, pl.Categorical, pl.Enum)
+    if column.dtype in text and kind in text:
+        return column.cast(pl.String).cast(kind, strict=False)
+    if not (column.dtype.is_numeric() and kind.is_numeric()):
+        return None
+    there = column.cast(kind, strict=False)
+    back = there.cast(column.dtype, strict=False)
+    return pl.select(pl.when(back == column).then(there)).to_series().rename(column.name)
 
 
 def _factorized(column: pl.Series, codes: Codes) -> pl.Series | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
+import re
 import zipfile
 import zlib
 from dataclasses import dataclass, replace
@@ -37,6 +39,8 @@ class Layout:
     header: bool
     columns: tuple[str, ...]
     quoted: bool = True
+    blank: int = 0
+    """Blank lines before the first line of text."""
 
     @property
     def inner(self) -> str:
@@ -58,11 +62,11 @@ class Lines:
 def open_source(path: Path) -> Source:
     """The path of a plain file, or the bytes inside a compressed one; no file is written."""
     name = str(path)
-    if not path.exists():
-        raise InputError(f"{name}: no such file")
-    if path.is_dir():
-        raise InputError(f"{name}: a file is needed, but this is a directory")
     try:
+        if not path.exists():
+            raise InputError(f"{name}: no such file")
+        if path.is_dir():
+            raise InputError(f"{name}: a file is needed, but this is a directory")
         with path.open("rb") as file:
             start = file.read(4)
         if not start:
@@ -75,6 +79,8 @@ def open_source(path: Path) -> Source:
         raise InputError(f"{name}: no permission to read the file") from None
     except (EOFError, gzip.BadGzipFile, zlib.error, zipfile.BadZipFile) as error:
         raise InputError(f"{name}: the archive is damaged or cut short ({error})") from None
+    except NotImplementedError as error:
+        raise InputError(f"{name}: the archive cannot be unpacked ({error})") from None
     except OSError as error:
         raise InputError(f"{name}: cannot be read ({error.strerror or error})") from None
 
@@ -118,7 +124,9 @@ def lay_out(
     if start[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in start:
         raise InputError(f"{name}: a UTF-8 text or Parquet file is needed, but this is binary")
     text = start.decode("utf-8-sig", errors="ignore")
-    lines = [line for line in text.splitlines()[:50] if line.strip()]
+    # Not splitlines(): that breaks lines at characters that may stand in a label.
+    physical = [line.removesuffix("\r") for line in text.split("\n")][:50]
+    lines = [line for line in physical if line.strip()]
     if not lines:
         raise InputError(f"{name}: the file holds no line of text")
     if "\n" not in text and "\r" in text:
@@ -130,7 +138,7 @@ def lay_out(
             f"{name}: line 1: two columns or more are needed, separated by {wanted}, but this is "
             f"one: {lines[0][:60]!r}"
         )
-    if used != "::" and len(used) != 1:
+    if used != "::" and len(used.encode()) != 1:
         raise InputError(f"{name}: the separator must be one character or '::', but is {used!r}")
     rows = [_fields(line, used) for line in lines]
     titled = _looks_like_header(rows) if header is None else header
@@ -147,15 +155,31 @@ def lay_out(
             )
     else:
         columns = [f"column {number}" for number in range(1, len(rows[0]) + 1)]
-    layout = Layout(name, used, titled, tuple(columns), quoted=used != "::")
+    blank = next(number for number, line in enumerate(physical) if line.strip())
+    layout = Layout(name, used, titled, tuple(columns), quoted=used != "::", blank=blank)
     if used == "::":
         whole = source if isinstance(source, bytes) else source.read_bytes()
         source = whole.replace(b"::", _INNER.encode())
-    return Lines(layout, source)
+    return Lines(layout, _ended(source))
 
 
-def parse(lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]) -> pl.DataFrame:
-    """The named columns with the given types; a line that does not fit raises with its number."""
+def _ended(source: Source) -> Source:
+    """With a line feed at the end: polars overlooks an empty field too many without it."""
+    if isinstance(source, bytes):
+        return source if source.endswith(b"\n") else source + b"\n"
+    with source.open("rb") as file:
+        file.seek(-1, 2)
+        return source if file.read(1) == b"\n" else source.read_bytes() + b"\n"
+
+
+def parse(
+    lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]
+) -> tuple[pl.DataFrame, Lines]:
+    """The named columns with the given types; a line that does not fit raises with its number.
+
+    Where quotes cannot be what CSV means by them, and every line fits without, they are taken
+    for part of the text; the lines that come back know that.
+    """
     layout = lines.layout
     last = layout.columns[-1]
     wanted = {last: pl.String, **types}
@@ -164,6 +188,9 @@ def parse(lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]) -> pl
     except pl.exceptions.NoDataError:
         raise InputError(f"{layout.name}: rows are needed, but there are none") from None
     except pl.exceptions.PolarsError as error:
+        plain = replace(lines, layout=replace(layout, quoted=False))
+        if layout.quoted and "utf-8" not in str(error).lower() and _all_fit(plain):
+            return parse(plain, types)
         raise _explained(lines, wanted, error) from None
     empty = frame[last].is_null()
     short = _first_short(lines, empty.arg_true(), len(frame)) if empty.any() else None
@@ -172,14 +199,14 @@ def parse(lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]) -> pl
             f"{layout.name}: line {short[0]}: {len(layout.columns)} fields are needed, but there "
             f"are {short[1]}"
         )
-    return frame
+    return frame, lines
 
 
 def line_of(lines: Lines, row: int) -> int:
     """The line of the file at which data row ``row``, counted from 0, ends."""
     if lines.numbers is not None:
         return int(lines.numbers[row])
-    number = -1 if lines.layout.header else 0
+    number = -lines.layout.blank - (1 if lines.layout.header else 0)
     reader = _records(lines)
     for _ in reader:
         if number == row:
@@ -192,38 +219,58 @@ def line_numbers(lines: Lines) -> NDArray[np.int64]:
     """The line at which each data row ends, blank ones included."""
     reader = _records(lines)
     numbers = np.fromiter((reader.line_num for _ in reader), dtype=np.int64)
-    return numbers[1:] if lines.layout.header else numbers
+    return numbers[lines.layout.blank + (1 if lines.layout.header else 0) :]
 
 
 def _records(lines: Lines, strict: bool = False) -> Any:
     """A reader that knows its line; slow, and only used to say where something is wrong."""
     layout = lines.layout
-    text = io.StringIO(_text(lines), newline="")
+    csv.field_size_limit(2**31 - 1)
+    # The reader refuses a carriage return inside a field, where polars does not.
+    text = io.StringIO(re.sub("\r(?!\n)", " ", _text(lines)), newline="")
     if layout.quoted:
         return csv.reader(text, delimiter=layout.inner, strict=strict)
     return csv.reader(text, delimiter=layout.inner, quoting=csv.QUOTE_NONE, strict=strict)
 
 
 def without_bad_lines(lines: Lines) -> Lines:
-    """Drop lines with too few or too many fields, and count them."""
-    layout = lines.layout
-    raw = _raw_lines(lines)
-    fields, blank = _counted(raw, layout)
-    good = (fields == len(layout.columns)) & ~blank
-    joined = "\n".join([*raw.filter(good).to_list(), ""])
-    numbers = good.arg_true().to_numpy().astype(np.int64) + 1
+    """Drop records with too few or too many fields, and count them."""
+    layout, wanted = lines.layout, len(lines.layout.columns)
+    whole = _decoded(lines)
+    physical = whole.split("\n")
+    kept: list[str] = []
+    numbers: list[int] = []
+    bad, start = 0, 0
+    reader = _records(lines)
+    for fields in reader:
+        text = "\n".join(physical[start : reader.line_num])
+        start = reader.line_num
+        if len(fields) == wanted:
+            kept.append(text.removesuffix("\r"))
+            numbers.append(reader.line_num)
+        elif text.strip():
+            bad += 1
+    found = np.asarray(numbers[1 if layout.header else 0 :], dtype=np.int64)
     return replace(
         lines,
-        source=joined.encode(),
-        numbers=numbers[1:] if layout.header else numbers,
-        bad=int((~good & ~blank).sum()),
+        layout=replace(layout, blank=0),
+        source="\n".join([*kept, ""]).encode(),
+        numbers=found,
+        bad=bad,
     )
 
 
+def _all_fit(lines: Lines) -> bool:
+    """Whether every line has its fields if quotes mean nothing, and no field begins with one."""
+    raw, layout = _raw_lines(lines), lines.layout
+    fields, blank = _counted(raw, layout)
+    opened = raw.str.contains(f'(^|{re.escape(layout.inner)})"').fill_null(False)
+    return bool((((fields == len(layout.columns)) & ~opened) | blank).all())
+
+
 def _counted(raw: pl.Series, layout: Layout) -> tuple[pl.Series, pl.Series]:
-    """How many fields each line has, and whether it is blank."""
-    text = raw.str.replace_all(r'"[^"]*"', "") if layout.quoted else raw
-    fields = text.str.count_matches(layout.inner, literal=True).fill_null(0) + 1
+    """How many fields each line has if no field is quoted, and whether it is blank."""
+    fields = raw.str.count_matches(layout.inner, literal=True).fill_null(0) + 1
     return fields, raw.is_null() | (raw.str.strip_chars() == "")
 
 
@@ -236,7 +283,7 @@ def _polars(lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]) -> 
     return pl.read_csv(
         source,
         has_header=False,
-        skip_lines=1 if layout.header else 0,
+        skip_lines=layout.blank + (1 if layout.header else 0),
         separator=layout.inner,
         quote_char='"' if layout.quoted else None,
         columns=order,
@@ -258,6 +305,8 @@ def _explained(
             f"{layout.name}: line {_undecodable(lines)}: text must be UTF-8; convert the file first"
         )
     found = _first_misfit(lines)
+    if found is not None and found[1] == 0:
+        return InputError(f"{layout.name}: line {found[0]}: a quote is opened and not closed")
     if found is not None:
         number, fields = found
         return InputError(
@@ -266,7 +315,10 @@ def _explained(
         )
     for name, kind in types.items():
         if kind == pl.Float64:
-            text = _polars(lines, {name: pl.String})[name]
+            try:
+                text = _polars(lines, {name: pl.String})[name]
+            except pl.exceptions.PolarsError:
+                break
             wrong = (
                 text.is_not_null() & text.str.strip_chars().cast(pl.Float64, strict=False).is_null()
             ).arg_true()
@@ -292,21 +344,32 @@ def _first_misfit(lines: Lines) -> tuple[int, int] | None:
 
 def _first_short(lines: Lines, doubtful: pl.Series, rows: int) -> tuple[int, int] | None:
     """Of the rows whose last field is empty, the line of the first that is short."""
-    body = _raw_lines(lines)[1 if lines.layout.header else 0 :]
-    if len(body) != rows:  # some field holds a line feed, so lines are not rows
+    layout, raw = lines.layout, _raw_lines(lines)
+    body = raw[layout.blank + (1 if layout.header else 0) :]
+    quotes = layout.quoted and bool(raw.str.contains('"', literal=True).any())
+    if quotes or len(body) != rows:  # separators and line feeds may stand inside quotes
         return _first_misfit(lines)
-    fields, blank = _counted(body.gather(doubtful), lines.layout)
-    short = (~blank & (fields < len(lines.layout.columns))).arg_true()
+    fields, blank = _counted(body.gather(doubtful), layout)
+    short = (~blank & (fields < len(layout.columns))).arg_true()
     if not len(short):
         return None
     return line_of(lines, int(doubtful[int(short[0])])), int(fields[int(short[0])])
 
 
 def _raw_lines(lines: Lines) -> pl.Series:
-    source = io.BytesIO(lines.source) if isinstance(lines.source, bytes) else lines.source
-    return pl.read_csv(
-        source, has_header=False, separator="\x1e", quote_char=None, schema={"line": pl.String}
-    )["line"].str.strip_suffix("\r")
+    return pl.Series("line", _decoded(lines).split("\n")[:-1]).str.strip_suffix("\r")
+
+
+def _decoded(lines: Lines) -> str:
+    """The whole text; only looked at where polars left a doubt."""
+    whole = lines.source if isinstance(lines.source, bytes) else lines.source.read_bytes()
+    try:
+        return whole.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(
+            f"{lines.layout.name}: line {_undecodable(lines)}: text must be UTF-8; convert the "
+            f"file first"
+        ) from None
 
 
 def _text(lines: Lines) -> str:
@@ -341,22 +404,29 @@ def _guess_separator(lines: list[str]) -> str | None:
 def _fields(line: str, separator: str) -> list[str]:
     if separator == "::":
         return line.split("::")
-    return next(csv.reader([line], delimiter=separator), [])
+    return next(csv.reader([line.replace("\r", " ")], delimiter=separator), [])
 
 
 def _looks_like_header(rows: list[list[str]]) -> bool:
-    """No field of the first line is a number, but one below is, or a title is well known."""
-    if any(_is_number(field) for field in rows[0]) or any(not f.strip() for f in rows[0]):
-        return False
-    below = rows[1:]
-    if any(_is_number(field) for row in below for field in row):
+    """Two well-known titles, or a title above a column of numbers, and no number among titles."""
+    titles = {title.strip().lower() for title in rows[0]}
+    if len(titles & KNOWN_NAMES) >= 2:
         return True
-    return bool({title.strip().lower() for title in rows[0]} & KNOWN_NAMES)
+    if any(_is_number(field) or not field.strip() for field in rows[0]):
+        return False
+    below = [row for row in rows[1:] if len(row) == len(rows[0])]
+    numeric = [
+        bool(below)
+        and all(_is_number(row[place]) or not row[place].strip() for row in below)
+        and any(_is_number(row[place]) for row in below)
+        for place in range(len(rows[0]))
+    ]
+    return any(numeric) or bool(titles & KNOWN_NAMES)
 
 
 def _is_number(field: str) -> bool:
+    """A finite number; "nan" and "inf" are as likely to be somebody's label."""
     try:
-        float(field)
+        return math.isfinite(float(field))
     except ValueError:
         return False
-    return True

@@ -122,7 +122,8 @@ def guess_roles(
     if named_value is None:
         rest = [c for c in columns if c not in labels and c != named_time]
         scored = [c for c in rest if titled and lower[c] in VALUE_NAMES]
-        timeless = [c for c in rest if not (titled and lower[c] in TIME_NAMES)]
+        after = list(columns)[max(columns.index(c) for c in labels) + 1 :]
+        timeless = [c for c in rest if c in after and not (titled and lower[c] in TIME_NAMES)]
         guess = scored or timeless
         named_value = guess[0] if guess else None
     used = {*labels, named_value, named_time}
@@ -141,7 +142,8 @@ def guess_roles(
 def _column(name: str, columns: Sequence[str], wanted: str | int) -> str:
     if isinstance(wanted, str) and wanted in columns:
         return wanted
-    number = int(wanted) if str(wanted).isdigit() else 0
+    text = str(wanted)
+    number = int(text) if text.isascii() and text.isdecimal() else 0
     if not 1 <= number <= len(columns):
         raise InputError(
             f"{name}: a column is one of {', '.join(columns)}, or its number, but is {wanted!r}"

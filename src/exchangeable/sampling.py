@@ -213,10 +213,14 @@ def cover(
     """Sample until every asked cell was drawn, and say how that compares with expectation.
 
     If each pass draws a cell with probability p, the last of Q asked cells is drawn after
-    about (log Q + 0.577) / -log(1 - p) passes; p is measured on the passes that were made.
+    about (log Q + 0.577) / -log(1 - p) passes; p is measured on the passes that were made. For
+    ``Conditional`` and ``Neighbourhood``, which draw some cells less often, it is a lower bound.
     """
+    cells = np.asarray(asked, dtype=np.int64)
+    if len(cells) and not (cells.min() >= 0 and cells.max() < len(sampler)):
+        raise InputError(f"asked cells must be between 0 and {len(sampler) - 1}")
     missing = np.zeros(len(sampler), dtype=bool)
-    missing[np.asarray(asked)] = True
+    missing[cells] = True
     wanted, left = int(missing.sum()), int(missing.sum())
     samples: list[Positions] = []
     while left:

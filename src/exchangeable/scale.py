@@ -72,15 +72,16 @@ def _guess(distinct: NDArray[np.float64]) -> Scale:
     step = _grid_step(distinct)
     if step is None:
         return Scale("real")
-    positions = np.arange(round((distinct[-1] - distinct[0]) / step) + 1)
-    return Scale("levels", tuple((distinct[0] + step * positions).tolist()))
+    first, last = round(distinct[0] / step), round(distinct[-1] / step)
+    return Scale("levels", tuple(round(step * k, 1) for k in range(first, last + 1)))
 
 
 def _grid_step(distinct: NDArray[np.float64]) -> float | None:
     """1, a half or a tenth such that all values lie that far apart, if they are not too many."""
     for step in (1.0, 0.5, 0.1):
-        positions = distinct / step
-        regular = np.allclose(positions, positions.round(), atol=1e-6)
-        if regular and (distinct[-1] - distinct[0]) / step < MOST_LEVELS - 0.5:
+        grid = (distinct / step).round()
+        regular = np.abs(grid * step - distinct).max() <= 1e-9 * max(1.0, np.abs(distinct).max())
+        different = len(np.unique(grid)) == len(distinct)
+        if regular and different and grid[-1] - grid[0] < MOST_LEVELS:
             return step
     return None

@@ -29,6 +29,7 @@ from exchangeable.scale import Kind, Scale
 if TYPE_CHECKING:
     from exchangeable.array import ExchangeableArray, Support
 
+Rows = NDArray[np.int64] | slice
 Duplicates = Literal["error", "mean", "last", "first", "max"]
 
 
@@ -193,9 +194,11 @@ class Table:
             values = read.result()
         times = None if roles.time is None else frame[roles.time].fill_null(np.nan).to_numpy()
         shape = tuple(len(vocabulary) for vocabulary in vocabularies)
-        kept, merged, note = _merged(name, index, values, shape, duplicates, vocabularies, lines)
+        kept, source, merged, note = _merged(
+            name, index, values, shape, duplicates, vocabularies, lines
+        )
         index, values = index[kept], merged
-        times = None if times is None else times[kept]
+        times = None if times is None else times[source]
         missing = np.isnan(values)
         guessed = Scale.of(values[~missing] if missing.any() else values, scale)
         table = cls(
@@ -282,6 +285,12 @@ class Table:
     def frame(self, index: Codes, **columns: Any) -> Any:
         """Labels of the given cells (Q, D) with more columns, in the kind of frame that came in."""
         coordinates = np.asarray(index)
+        for name, column in columns.items():
+            if name in self.axes or len(column) != len(coordinates):
+                raise InputError(
+                    f"a column must have {len(coordinates)} entries and a name other than "
+                    f"{', '.join(self.axes)}, but {name!r} has {len(column)}"
+                )
         data = {
             axis: vocabulary.decode(coordinates[:, number])
             for number, (axis, vocabulary) in enumerate(
@@ -301,9 +310,9 @@ class Table:
 def _parsed(lines: Lines, kinds: dict[str, Any], skip: bool) -> tuple[pl.DataFrame, Lines]:
     """The frame without blank lines, and without values that are none if they may be skipped."""
     if not skip:
-        frame = reading.parse(lines, kinds)
+        frame, lines = reading.parse(lines, kinds)
         return _kept(frame, lines, frame.select(~pl.all_horizontal(pl.all().is_null())).to_series())
-    frame = reading.parse(lines, dict.fromkeys(kinds, pl.String))
+    frame, lines = reading.parse(lines, dict.fromkeys(kinds, pl.String))
     for column in [name for name, kind in kinds.items() if kind == pl.Float64]:
         text = frame[column]
         number = text.str.strip_chars().cast(pl.Float64, strict=False)
@@ -374,8 +383,8 @@ def _merged(
     duplicates: Duplicates,
     vocabularies: Sequence[Vocabulary],
     lines: Lines | None,
-) -> tuple[NDArray[np.int64] | slice, NDArray[np.float64], tuple[str, ...]]:
-    """Which rows stay, with which values, once every observed cell comes once."""
+) -> tuple[Rows, Rows, NDArray[np.float64], tuple[str, ...]]:
+    """Which rows stay, from which rows their values came, and these, each cell coming once."""
     if math.prod(shape) > 2**63 - 1:
         raise InputError(f"{name}: at most 2^63 cells can be numbered, but the shape is {shape}")
     seen = ~np.isnan(values)
@@ -383,7 +392,7 @@ def _merged(
     key = pl.Series("key", numbers)
     distinct = key.n_unique()
     if distinct == len(key):
-        return slice(None), values, ()
+        return slice(None), slice(None), values, ()
     rows = np.flatnonzero(seen)
     if duplicates == "error":
         row = int(rows[int((~key.is_first_distinct()).arg_true()[0])])
@@ -393,15 +402,18 @@ def _merged(
             f"again; choose duplicates mean, last, first or max"
         )
     frame = pl.DataFrame({"key": key, "value": values[seen], "row": rows})
-    how = {
-        "mean": pl.col("value").mean(),
-        "max": pl.col("value").max(),
-        "first": pl.col("value").first(),
-        "last": pl.col("value").last(),
+    value, place = pl.col("value"), pl.col("row")
+    how, whose = {
+        "mean": (value.mean(), place.last()),
+        "max": (value.max(), place.get(value.arg_max())),
+        "first": (value.first(), place.first()),
+        "last": (value.last(), place.last()),
     }[duplicates]
-    kept = frame.group_by("key", maintain_order=True).agg(how, pl.col("row").first())
-    merged = values.copy()
+    kept = frame.group_by("key", maintain_order=True).agg(how, place.first(), whose.alias("source"))
+    merged, source = values.copy(), np.arange(len(values))
     merged[kept["row"].to_numpy()] = kept["value"].to_numpy()
+    source[kept["row"].to_numpy()] = kept["source"].to_numpy()  # whose time the cell has
     stays = np.sort(np.concatenate([kept["row"].to_numpy(), np.flatnonzero(~seen)]))
     repeated = len(key) - distinct
-    return stays, merged[stays], (f"{repeated:,} duplicate cells merged ({duplicates})",)
+    note = f"{repeated:,} duplicate cells merged ({duplicates})"
+    return stays, source[stays], merged[stays], (note,)

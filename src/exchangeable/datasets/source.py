@@ -12,6 +12,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,9 +47,8 @@ class Source:
     def read(self, path: str) -> bytes:
         """A file of the dataset, by its path below the data folder, or inside the archive."""
         for root in roots():
-            for place in (root / path, root / f"{path}.gz"):
-                if place.is_file():
-                    return _checked(place, path)
+            if (root / path).is_file():
+                return _checked(root / path, path)
             if self.archive is not None and (root / self.archive).is_file():
                 _checked(root / self.archive, self.archive)
                 return self._member(root / self.archive, path)
@@ -72,6 +72,13 @@ class Source:
         content = self.read(path)
         if separator == "::":
             content = content.replace(b"::", b"\x1f")
+        if header:
+            first = content.split(b"\n", 1)[0].decode("utf-8-sig", "replace").strip()
+            if first.split(separator) != list(columns):
+                raise InputError(
+                    f"{path}: line 1: columns {', '.join(columns)} are needed, but this is "
+                    f"{first!r}"
+                )
         layout = Layout(path, separator, header, columns, quoted=separator == ",")
         return Lines(layout, content)
 
@@ -96,11 +103,13 @@ class Source:
         return path in SHA256
 
     def _member(self, archive: Path, path: str) -> bytes:
-        with zipfile.ZipFile(archive) as opened:
-            try:
+        try:
+            with zipfile.ZipFile(archive) as opened:
                 return opened.read(path)
-            except KeyError:
-                raise InputError(f"{archive}: {path} is needed inside, but is not there") from None
+        except KeyError:
+            raise InputError(f"{archive}: {path} is needed inside, but is not there") from None
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise InputError(f"{archive}: the archive is damaged ({error})") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +168,10 @@ def _recorded(place: Path, path: str, found: str) -> str:
     if cache() not in place.parents:
         return found
     book = cache() / "sha256.json"
-    known = json.loads(book.read_text()) if book.is_file() else {}
+    try:
+        known = json.loads(book.read_text()) if book.is_file() else {}
+    except json.JSONDecodeError:
+        raise InputError(f"{book}: the list of hashes is damaged; remove it") from None
     if path not in known:
         known[path] = found
         fresh = book.with_suffix(".new")

@@ -177,8 +177,8 @@ def parse(
 ) -> tuple[pl.DataFrame, Lines]:
     """The named columns with the given types; a line that does not fit raises with its number.
 
-    Where quotes cannot be what CSV means by them, and every line fits without, they are taken
-    for part of the text; the lines that come back know that.
+    Quotes in the midst of a field are part of the text. polars does not read them so, and where
+    it gives up the records are written anew with every field quoted.
     """
     layout = lines.layout
     last = layout.columns[-1]
@@ -188,9 +188,9 @@ def parse(
     except pl.exceptions.NoDataError:
         raise InputError(f"{layout.name}: rows are needed, but there are none") from None
     except pl.exceptions.PolarsError as error:
-        plain = replace(lines, layout=replace(layout, quoted=False))
-        if layout.quoted and "utf-8" not in str(error).lower() and _all_fit(plain):
-            return parse(plain, types)
+        again = _requoted(lines) if lines.numbers is None and '"' in _text(lines) else None
+        if again is not None:
+            return parse(again, types)
         raise _explained(lines, wanted, error) from None
     empty = frame[last].is_null()
     short = _first_short(lines, empty.arg_true(), len(frame)) if empty.any() else None
@@ -260,12 +260,23 @@ def without_bad_lines(lines: Lines) -> Lines:
     )
 
 
-def _all_fit(lines: Lines) -> bool:
-    """Whether every line has its fields if quotes mean nothing, and no field begins with one."""
-    raw, layout = _raw_lines(lines), lines.layout
-    fields, blank = _counted(raw, layout)
-    opened = raw.str.contains(f'(^|{re.escape(layout.inner)})"').fill_null(False)
-    return bool((((fields == len(layout.columns)) & ~opened) | blank).all())
+def _requoted(lines: Lines) -> Lines | None:
+    """The same records with their fields quoted; None if some have too few or too many."""
+    written, numbers, reader = [], [], _records(lines)
+    for fields in reader:
+        if fields and len(fields) != len(lines.layout.columns):
+            return None
+        if fields:
+            # An empty field stays without quotes: with them it would be a text, not missing.
+            quoted = ['"' + f.replace('"', '""') + '"' if f else "" for f in fields]
+            written.append(lines.layout.inner.join(quoted))
+            numbers.append(reader.line_num)
+    return replace(
+        lines,
+        layout=replace(lines.layout, blank=0),
+        source="\n".join([*written, ""]).encode(),
+        numbers=np.asarray(numbers[1 if lines.layout.header else 0 :], dtype=np.int64),
+    )
 
 
 def _counted(raw: pl.Series, layout: Layout) -> tuple[pl.Series, pl.Series]:

@@ -230,6 +230,8 @@ def test_netflix_is_read_in_both_formats(combined, folder):
     ("text", "message"),
     [
         ("1488844,3,2005-09-06\n", "line 1: 3 fields below a line 'film:' are needed"),
+        ("1:\n1488844,9,2005-09-06\n", "a rating 1-5 and a date are needed, but this is"),
+        ("1:\n1488844,3,yesterday\n", "a date are needed, but this is '1, 1488844, 3, yesterday'"),
         ("1:\n1488844,3\n", "line 2: 3 fields .* but this is '1488844,3'"),
     ],
 )

@@ -124,6 +124,8 @@ def test_every_cell_is_tested_once_in_k_folds():
         (lambda t: splits.k_fold(t, 1), "folds must be between 2 and"),
         (lambda t: splits.by_position(t, [0, 0]), "some positions repeat"),
         (lambda t: splits.by_position(t, [9999]), "between 0 and .* go from 9999"),
+        (lambda t: splits.by_share(t, seed=-1), "seed must be a whole number of 0 or more"),
+        (lambda t: splits.by_position(t, [1.7]), "positions must be a list of whole numbers"),
         (lambda t: splits.by_time(Table.of([("a", "b")], [1.0])), "needs a time column"),
     ],
 )

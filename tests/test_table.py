@@ -383,3 +383,14 @@ def test_answers_do_not_overwrite_labels():
         table.frame(table.index, **{"column 1": [1.0]})
     with pytest.raises(InputError, match=r"must have 1 entries .* has 2"):
         table.frame(table.index, guess=[1.0, 2.0])
+
+
+def test_a_question_about_an_observed_cell_is_told():
+    table = Table.of([("a", "b"), ("a", "b"), ("c", "b")], [3.0, np.nan, np.nan])
+    assert "1 rows without a value ask for cells that have one" in table.found
+
+
+def test_dates_as_labels_of_an_array_stay_dates():
+    days = np.array([["2020-01-01", "2020-01-02"]], dtype="datetime64[ns]")
+    labels = Table.of(days, [1.0]).vocabularies[0].labels
+    assert str(labels[0]) == "2020-01-01 00:00:00"

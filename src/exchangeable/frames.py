@@ -47,6 +47,10 @@ def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
 def _polars_series(column: Any, name: str) -> pl.Series:
     if column.dtype == nw.Object:
         return column_of(name, column.to_list())
+    if column.dtype == nw.Unknown and not column.is_null().all():
+        raise InputError(
+            f"numbers, texts, dates or booleans are needed in {name!r}; convert it first"
+        )
     try:
         return column.to_polars().rename(name)
     except Exception as error:  # each library of frames has its own kinds of errors

@@ -159,6 +159,8 @@ def _factorized(column: pl.Series, codes: Codes) -> pl.Series | None:
 
 def column_of(name: str, values: Iterable[object]) -> pl.Series:
     """A column of any labels; mixed types stay what they are."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        return pl.Series(name, values)  # nanoseconds have no equal in Python
     listed = [value.item() if isinstance(value, np.generic) else value for value in values]
     kinds = {type(value) for value in listed if not _is_missing(value)}
     if len(kinds) > 1:

@@ -51,7 +51,7 @@ class Split:
 def by_share(table: Table, *, test: float = 0.1, validation: float = 0.05, seed: int = 0) -> Split:
     """Cells at random: a share for testing, and a share of the others for validation."""
     _check_shares(test=test, validation=validation)
-    order = np.random.default_rng(seed).permutation(len(table))
+    order = _generator(seed).permutation(len(table))
     held = round(test * len(table))
     return _sorted(test=order[:held], **_with_validation(order[held:], validation))
 
@@ -73,9 +73,12 @@ def new_members(
     cells are then shown by the first of the axes.
     """
     _check_shares(members=members, shown=shown, validation=validation)
+    if isinstance(axes, int):
+        axes = (axes,)
+    axes = tuple(axes)
     if not axes or len(set(axes)) != len(axes) or not set(axes) <= set(range(table.order)):
         raise InputError(f"axes must be some of 0 to {table.order - 1}, but are {tuple(axes)}")
-    generator = np.random.default_rng(seed)
+    generator = _generator(seed)
     index = table.index[~np.isnan(table.values)]
     new = np.zeros((len(axes), len(index)), dtype=bool)
     for number, axis in enumerate(axes):
@@ -116,7 +119,7 @@ def k_fold(table: Table, folds: int = 5, *, validation: float = 0.0, seed: int =
     if not 2 <= folds <= len(table):
         raise InputError(f"folds must be between 2 and {len(table)} cells, but are {folds}")
     _check_shares(validation=validation)
-    order = np.random.default_rng(seed).permutation(len(table))
+    order = _generator(seed).permutation(len(table))
     parts = np.array_split(order, folds)
     return [
         _sorted(
@@ -131,7 +134,13 @@ def by_position(
     table: Table, test: Sequence[int] | Positions, *, validation: float = 0.0, seed: int = 0
 ) -> Split:
     """Fixed test cells, as publishers give them; the others are for training."""
-    held = np.asarray(test, dtype=np.int64)
+    given = np.asarray(test)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise InputError(
+            f"positions must be a list of whole numbers, but are {given.dtype} of shape "
+            f"{given.shape}"
+        )
+    held = given.astype(np.int64)
     if len(held) and not (held.min() >= 0 and held.max() < len(table)):
         raise InputError(
             f"positions must be between 0 and {len(table) - 1}, but go from {held.min()} to "
@@ -141,7 +150,7 @@ def by_position(
         raise InputError("every cell may be in the test part once, but some positions repeat")
     _check_shares(validation=validation)
     rest = np.setdiff1d(np.arange(len(table)), held)
-    generator = np.random.default_rng(seed)
+    generator = _generator(seed)
     return _sorted(test=held, **_with_validation(generator.permutation(rest), validation))
 
 
@@ -168,6 +177,12 @@ def _share_of_each(
 
 def _sorted(**parts: Positions) -> Split:
     return Split(**{name: np.sort(part).astype(np.int64) for name, part in parts.items()})
+
+
+def _generator(seed: int) -> np.random.Generator:
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number of 0 or more, but is {seed!r}")
+    return np.random.default_rng(seed)
 
 
 def _check_shares(**shares: float) -> None:

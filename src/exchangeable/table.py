@@ -391,8 +391,11 @@ def _merged(
     numbers = _keys(index if seen.all() else index[seen], shape)
     key = pl.Series("key", numbers)
     distinct = key.n_unique()
+    asked = _keys(index[~seen], shape)
+    known = int(np.isin(asked, numbers).sum()) if len(asked) else 0
+    told = (f"{known:,} rows without a value ask for cells that have one",) if known else ()
     if distinct == len(key):
-        return slice(None), slice(None), values, ()
+        return slice(None), slice(None), values, told
     rows = np.flatnonzero(seen)
     if duplicates == "error":
         row = int(rows[int((~key.is_first_distinct()).arg_true()[0])])
@@ -416,4 +419,4 @@ def _merged(
     stays = np.sort(np.concatenate([kept["row"].to_numpy(), np.flatnonzero(~seen)]))
     repeated = len(key) - distinct
     note = f"{repeated:,} duplicate cells merged ({duplicates})"
-    return stays, source[stays], merged[stays], (note,)
+    return stays, source[stays], merged[stays], (note, *told)

@@ -95,15 +95,28 @@ def load_netflix() -> Dataset:
             f"netflix: mv_*.txt or combined_data_*.txt are not there; get them from "
             f"{NETFLIX.page} and put them into {roots()[0] / 'netflix'}"
         )
-    ratings = pl.concat([_netflix_file(path, 3) for path in files])
-    days = ratings["date"].str.to_date("%Y-%m-%d", strict=True).cast(pl.Int32)
-    frame = ratings.select(
-        pl.col("user").cast(pl.Int64),
-        pl.col("film").cast(pl.Int64),
-        pl.col("rating").cast(pl.Float64),
-    ).with_columns(day=days)
+    frame = pl.concat([_netflix_ratings(path) for path in files])
     table = Table.of(frame, axes=["user", "film"], value="rating", time="day")
     return Dataset(NETFLIX, table, _probe(table, folder))
+
+
+def _netflix_ratings(path: Path) -> pl.DataFrame:
+    """Users, films, ratings 1-5 and days as numbers."""
+    texts = _netflix_file(path, 3)
+    frame = texts.select(
+        pl.col("user", "film").cast(pl.Int64, strict=False),
+        pl.col("rating").cast(pl.Float64, strict=False),
+        pl.col("date").str.to_date("%Y-%m-%d", strict=False).cast(pl.Int32).alias("day"),
+    )
+    good = pl.all_horizontal(pl.all().is_not_null()) & pl.col("rating").is_between(1, 5)
+    wrong = frame.select(~good).to_series().arg_true()
+    if len(wrong):
+        row = texts.row(int(wrong[0]), named=True)
+        raise InputError(
+            f"{path}: a film, a user, a rating 1-5 and a date are needed, but this is "
+            f"{', '.join(str(field) for field in row.values())!r}"
+        )
+    return frame
 
 
 def _netflix_file(path: Path, fields: int) -> pl.DataFrame:

@@ -174,7 +174,7 @@ def _recorded(place: Path, path: str, found: str) -> str:
         raise InputError(f"{book}: the list of hashes is damaged; remove it") from None
     if path not in known:
         known[path] = found
-        fresh = book.with_suffix(".new")
+        fresh = book.with_suffix(f".{os.getpid()}.new")  # two processes may be at it
         fresh.write_text(json.dumps(known, indent=1))
         fresh.replace(book)
     return str(known[path])

@@ -180,6 +180,12 @@ def test_nothing_asked_needs_no_pass_and_everything_at_once_needs_one():
     [
         (lambda: UniformCells(SKEWED, 9), "size must be between 1 and 8 cells, but is 9"),
         (lambda: UniformCells(SKEWED, 0), "but is 0"),
+        (lambda: UniformCells(SKEWED, 1.5), "but is 1.5"),
+        (lambda: RowsColumns(SKEWED, 2), "on each axis, but are 2"),
+        (
+            lambda: cover(Full(SKEWED), np.array([-1]), np.random.default_rng(0)),
+            "must be between 0 and 7",
+        ),
         (lambda: Conditional(SKEWED, (2,)), r"on each axis, but are \(2,\)"),
         (lambda: RowsColumns(SKEWED, (6, 2)), r"between 1 and \(5, 4\) on each axis"),
         (lambda: Neighbourhood(SKEWED, 1, fanout=0), "fanout 1 or more, but are 1 and 0"),

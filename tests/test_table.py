@@ -249,6 +249,9 @@ def test_wrong_data_is_named():
         Table.of(np.arange(3))
     with pytest.raises(InputError, match="2 in all, but have shape"):
         Table.of([("a", 1), ("b", 2)], [1.0])
+    for labels in ([{"a": 1}], [["a"]]):
+        with pytest.raises(InputError, match="labels must be numbers, texts or dates"):
+            Table.of(pd.DataFrame({"user": labels, "film": [1], "rating": [1]}))
     with pytest.raises(InputError, match="row 2: a label is needed in 'user'"):
         Table.of(pd.DataFrame({"user": ["a", None], "film": [1, 2], "rating": [1, 2]}))
     with pytest.raises(InputError, match=r"column for each of 2 axes .* but have 1"):

@@ -48,9 +48,18 @@ class Vocabulary:
                 f"every row must have a label in column {column.name!r}, but row "
                 f"{int(missing.argmax()) + 1} has none"
             )
+        if column.dtype.is_nested():
+            raise InputError(
+                f"labels must be numbers, texts or dates, but {column.name!r} holds {column.dtype}"
+            )
         if column.dtype == pl.Object:
             numbers: dict[tuple[type, Hashable], int] = {}
-            out[:] = [numbers.setdefault(_typed(label), len(numbers)) for label in column]
+            try:
+                out[:] = [numbers.setdefault(_typed(label), len(numbers)) for label in column]
+            except TypeError:
+                raise InputError(
+                    f"labels must be numbers, texts or dates, but some in {column.name!r} are not"
+                ) from None
             labels = pl.Series(column.name, [label for _, label in numbers], dtype=pl.Object)
             return cls(labels), out
         if isinstance(column.dtype, pl.Categorical | pl.Enum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Protocol
 
 import numpy as np
@@ -174,7 +175,8 @@ class Neighbourhood(_OfTable):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_size("seeds", self.seeds, len(self))
-        if self.hops < 0 or self.fanout < 1:
+        whole = isinstance(self.hops, Integral) and isinstance(self.fanout, Integral)
+        if not whole or self.hops < 0 or self.fanout < 1:
             raise InputError(
                 f"hops must be 0 or more and fanout 1 or more, but are {self.hops} and "
                 f"{self.fanout}"
@@ -267,11 +269,12 @@ def _some_of_each(
 
 
 def _check_size(name: str, size: int, most: int) -> None:
-    if not 1 <= size <= most:
+    if not isinstance(size, Integral) or not 1 <= size <= most:
         raise InputError(f"{name} must be between 1 and {most} cells, but is {size}")
 
 
 def _check_sizes(sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    fits = len(sizes) == len(shape) and all(1 <= s <= n for s, n in zip(sizes, shape, strict=True))
-    if not fits:
+    given = sizes if isinstance(sizes, tuple | list) else ()
+    whole = len(given) == len(shape) and all(isinstance(size, Integral) for size in given)
+    if not whole or not all(1 <= s <= n for s, n in zip(given, shape, strict=True)):
         raise InputError(f"sizes must be between 1 and {shape} on each axis, but are {sizes}")

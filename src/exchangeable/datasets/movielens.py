@@ -41,17 +41,19 @@ _GENRES = (
 )
 
 
-def _source(name: str, title: str, archive: str | None = None) -> Source:
-    path = f"{name}/{archive or name}.zip"
-    url = f"https://files.grouplens.org/datasets/movielens/{archive or name}.zip"
-    return Source(name, title, _LICENCE, _CITATION, _PAGE, archive=path, urls={path: url})
+def _source(name: str, title: str, main: str) -> Source:
+    path = f"{name}/{name}.zip"
+    url = f"https://files.grouplens.org/datasets/movielens/{name}.zip"
+    return Source(
+        name, title, _LICENCE, _CITATION, _PAGE, archive=path, urls={path: url}, main=main
+    )
 
 
-ML_100K = _source("ml-100k", "MovieLens 100K")
-ML_1M = _source("ml-1m", "MovieLens 1M")
-ML_10M = _source("ml-10m", "MovieLens 10M")
+ML_100K = _source("ml-100k", "MovieLens 100K", "ml-100k/u.data")
+ML_1M = _source("ml-1m", "MovieLens 1M", "ml-1m/ratings.dat")
+ML_10M = _source("ml-10m", "MovieLens 10M", "ml-10M100K/ratings.dat")
 NEWER = {
-    name: _source(name, f"MovieLens {title}")
+    name: _source(name, f"MovieLens {title}", f"{name}/ratings.csv")
     for name, title in {
         "ml-latest-small": "Latest Small",
         "ml-20m": "20M",

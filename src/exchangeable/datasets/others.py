@@ -31,6 +31,7 @@ def _lastfm(name: str, title: str) -> Source:
         _HETREC,
         archive=_LASTFM_ARCHIVE,
         urls={_LASTFM_ARCHIVE: _LASTFM_URL},
+        main="lastfm-2k/user_artists.dat",
     )
 
 

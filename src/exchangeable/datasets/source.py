@@ -43,6 +43,8 @@ class Source:
     """The path of its archive below the data folder, if it comes in one."""
     urls: Mapping[str, str] = field(default_factory=dict)
     """Where to download each file, by its path below the data folder."""
+    main: str | None = None
+    """The file that shows that an archive was unpacked."""
 
     def read(self, path: str) -> bytes:
         """A file of the dataset, by its path below the data folder, or inside the archive."""
@@ -62,9 +64,8 @@ class Source:
             if (root / path).is_file():
                 _checked(root / path, path)
                 return root / path
-            folder = (root / path).parent
-            if path == self.archive and folder.is_dir() and any(folder.iterdir()):
-                return folder
+            if path == self.archive and self.main and (root / self.main).is_file():
+                return (root / self.main).parent
         return None
 
     def lines(self, path: str, separator: str, columns: tuple[str, ...], *, header: bool) -> Lines:

@@ -7,7 +7,7 @@ either happened or are not known. What was found in the input is told in ``Table
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -144,6 +144,23 @@ class Table:
             value = "value" if value is None else value
             frame = frame.with_columns(column_of(str(value), given))
         return cls._of_frame(frame, "data", native, axes, value, time, duplicates, scale, values)
+
+    @classmethod
+    def of_cells(
+        cls,
+        labels: Mapping[str, pl.Series],
+        index: Codes,
+        values: NDArray[np.float64],
+        *,
+        scale: Scale | None = None,
+        value_name: str = "rating",
+    ) -> Table:
+        """From coordinates (R, D) among all members of each axis, those without a cell included."""
+        known = Scale.of(values) if scale is None else scale
+        vocabularies = tuple(Vocabulary(members.rename(axis)) for axis, members in labels.items())
+        table = cls(tuple(labels), vocabularies, index, values, known, value_name)
+        object.__setattr__(table, "found", (table._summary(),))
+        return table
 
     @classmethod
     def _of_frame(

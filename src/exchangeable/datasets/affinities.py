@@ -9,7 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable.datasets.source import Dataset, Source
-from exchangeable.labels import Vocabulary
 from exchangeable.scale import Scale
 from exchangeable.splits import Split, by_position
 from exchangeable.table import Table
@@ -71,22 +70,13 @@ def _dataset(
 ) -> Dataset:
     rows, columns = np.nonzero(~np.isnan(affinities))  # row-major, as the folds count them
     values = affinities[rows, columns]
-    names = (("drug", "ligands_can.txt"), ("protein", "proteins.txt"))
-    members = [
-        Vocabulary(pl.Series(axis, list(json.loads(source.read(f"{source.name}/{file}")))))
-        for axis, file in names
-    ]
-    scale = Scale("real")
-    sizes = f"{affinities.shape[0]:,} drug x {affinities.shape[1]:,} protein"
-    table = Table(
-        axes=("drug", "protein"),
-        vocabularies=tuple(members),
-        index=np.stack([rows, columns], axis=1),
-        values=values,
-        scale=scale,
-        value_name="affinity",
-        found=(f"{len(values):,} cells of {sizes}, {scale}",),
-    )
+    files = {"drug": "ligands_can.txt", "protein": "proteins.txt"}
+    labels = {
+        axis: pl.Series(list(json.loads(source.read(f"{source.name}/{file}"))))
+        for axis, file in files.items()
+    }
+    cells = np.stack([rows, columns], axis=1)
+    table = Table.of_cells(labels, cells, values, scale=Scale("real"), value_name="affinity")
     return Dataset(source, table, _folds(source, table), graphs=similar)
 
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from exchangeable.datasets.source import Dataset, Source
 from exchangeable.features import MemberFeatures
-from exchangeable.labels import Vocabulary
-from exchangeable.scale import Scale
 from exchangeable.table import Table
 
 _SIMULATED = "Apache-2.0; simulated by exchangeable.datasets.film_club"
@@ -212,19 +210,8 @@ def _table(
     labels: dict[str, list[str]], ratings: NDArray[np.float64], seen: NDArray[np.bool_]
 ) -> Table:
     """All labels are members, seen or not, in the order in which they are listed."""
-    cells = np.argwhere(seen)
-    values = ratings[seen]
-    scale = Scale.of(values)
-    sizes = " x ".join(f"{len(names):,} {axis}" for axis, names in labels.items())
-    return Table(
-        axes=tuple(labels),
-        vocabularies=tuple(Vocabulary(pl.Series(axis, names)) for axis, names in labels.items()),
-        index=cells.astype(np.int64),
-        values=values,
-        scale=scale,
-        value_name="rating",
-        found=(f"simulated: {len(values):,} cells of {sizes}, {scale}",),
-    )
+    members = {axis: pl.Series(names) for axis, names in labels.items()}
+    return Table.of_cells(members, np.argwhere(seen).astype(np.int64), ratings[seen])
 
 
 def _genres(table: Table, catalogue: dict[str, tuple[str, ...]]) -> MemberFeatures:

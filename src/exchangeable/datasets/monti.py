@@ -9,8 +9,6 @@ import polars as pl
 
 from exchangeable.datasets.source import Dataset, Source
 from exchangeable.errors import InputError
-from exchangeable.labels import Vocabulary
-from exchangeable.scale import Scale
 from exchangeable.splits import by_position
 from exchangeable.table import Table
 
@@ -53,20 +51,10 @@ def load_block(name: str) -> Dataset:
                 graphs[axis] = np.asarray(file[key], dtype=np.float64).T
     rows, columns = np.nonzero((training > 0) | (test > 0))
     values = ratings[rows, columns].astype(np.float64)
-    members = [
-        Vocabulary(pl.Series(axis, np.arange(size)))
+    labels = {
+        axis: pl.Series(np.arange(size))
         for axis, size in zip(("user", "item"), ratings.shape, strict=True)
-    ]
-    scale = Scale.of(values)
-    sizes = f"{ratings.shape[0]:,} user x {ratings.shape[1]:,} item"
-    table = Table(
-        axes=("user", "item"),
-        vocabularies=tuple(members),
-        index=np.stack([rows, columns], axis=1),
-        values=values,
-        scale=scale,
-        value_name="rating",
-        found=(f"{len(values):,} cells of {sizes}, {scale}",),
-    )
+    }
+    table = Table.of_cells(labels, np.stack([rows, columns], axis=1), values)
     split = by_position(table, np.flatnonzero(test[rows, columns] > 0))
     return Dataset(source, table, {"published": split}, graphs=graphs)

@@ -358,6 +358,12 @@ BAD = {
         ["--skip-bad-lines"],
         "line 2: text must be UTF-8",
     ),
+    "Latin-1 text with quotes": (
+        'user,film,rating\nann,Amélie,4\n"bob",Heat,5\n'.encode("latin-1"),
+        "a.csv",
+        [],
+        "line 2: text must be UTF-8",
+    ),
     "a separator of two bytes": (
         "aéb\n".encode(),
         "a.csv",

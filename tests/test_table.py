@@ -334,6 +334,12 @@ def test_a_merged_cell_has_the_time_of_the_row_it_came_from(how, time):
     assert table.times.tolist() == [time, 50]
 
 
+def test_a_time_must_be_finite(tmp_path):
+    text = "user,film,rating,timestamp\na,b,1,5\nc,d,2,inf\n"
+    with pytest.raises(InputError, match="line 3: a finite number is needed in 'timestamp'"):
+        Table.read(write(tmp_path, "a.csv", text), time="timestamp")
+
+
 def test_dates_in_a_frame_can_be_times():
     days = pl.Series(["2020-01-02", "2020-01-01"]).str.to_date()
     frame = pl.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "rating": [1, 2], "day": days})

@@ -28,6 +28,7 @@ Source = Path | bytes
 
 _SEPARATORS = ("::", "\t", ",", ";", "|")
 _INNER = "\x1f"  # what "::" becomes: polars separates by one character
+_LONE_RETURN = re.compile("\r(?!\n)")
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def parse(
     except pl.exceptions.NoDataError:
         raise InputError(f"{layout.name}: rows are needed, but there are none") from None
     except pl.exceptions.PolarsError as error:
-        again = _requoted(lines) if lines.numbers is None and '"' in _text(lines) else None
+        again = _requoted(lines) if lines.numbers is None else None
         if again is not None:
             return parse(again, types)
         raise _explained(lines, wanted, error) from None
@@ -227,7 +228,7 @@ def _records(lines: Lines, strict: bool = False) -> Any:
     layout = lines.layout
     csv.field_size_limit(2**31 - 1)
     # The reader refuses a carriage return inside a field, where polars does not.
-    text = io.StringIO(re.sub("\r(?!\n)", " ", _text(lines)), newline="")
+    text = io.StringIO(_LONE_RETURN.sub(" ", _decoded(lines)), newline="")
     if layout.quoted:
         return csv.reader(text, delimiter=layout.inner, strict=strict)
     return csv.reader(text, delimiter=layout.inner, quoting=csv.QUOTE_NONE, strict=strict)
@@ -261,7 +262,10 @@ def without_bad_lines(lines: Lines) -> Lines:
 
 
 def _requoted(lines: Lines) -> Lines | None:
-    """The same records with their fields quoted; None if some have too few or too many."""
+    """The same records with their fields quoted; None if that cannot be what is wrong."""
+    text = _decoded(lines)
+    if '"' not in text or _LONE_RETURN.search(text):
+        return None
     written, numbers, reader = [], [], _records(lines)
     for fields in reader:
         if fields and len(fields) != len(lines.layout.columns):
@@ -311,10 +315,6 @@ def _explained(
 ) -> InputError:
     """Why polars could not parse, with the line."""
     layout, reason = lines.layout, str(error).splitlines()[0]
-    if "utf-8" in reason.lower():
-        return InputError(
-            f"{layout.name}: line {_undecodable(lines)}: text must be UTF-8; convert the file first"
-        )
     found = _first_misfit(lines)
     if found is not None and found[1] == 0:
         return InputError(f"{layout.name}: line {found[0]}: a quote is opened and not closed")
@@ -372,29 +372,15 @@ def _raw_lines(lines: Lines) -> pl.Series:
 
 
 def _decoded(lines: Lines) -> str:
-    """The whole text; only looked at where polars left a doubt."""
+    """The whole text; only looked at where polars left a doubt. Never with letters replaced."""
     whole = lines.source if isinstance(lines.source, bytes) else lines.source.read_bytes()
     try:
         return whole.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(
-            f"{lines.layout.name}: line {_undecodable(lines)}: text must be UTF-8; convert the "
-            f"file first"
-        ) from None
-
-
-def _text(lines: Lines) -> str:
-    whole = lines.source if isinstance(lines.source, bytes) else lines.source.read_bytes()
-    return whole.decode("utf-8-sig", errors="replace")
-
-
-def _undecodable(lines: Lines) -> int:
-    whole = lines.source if isinstance(lines.source, bytes) else lines.source.read_bytes()
-    try:
-        whole.decode("utf-8")
     except UnicodeDecodeError as error:
-        return whole[: error.start].count(b"\n") + 1
-    return 1
+        line = whole[: error.start].count(b"\n") + 1
+        raise InputError(
+            f"{lines.layout.name}: line {line}: text must be UTF-8; convert the file first"
+        ) from None
 
 
 def _first_bytes(path: Path) -> bytes:

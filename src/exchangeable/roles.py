@@ -20,7 +20,6 @@ VALUE_NAMES = {
     "measurement",
     "target",
     "y",
-    "label_value",
 }
 TIME_NAMES = {
     "timestamp",

@@ -206,10 +206,13 @@ class Table:
                 pool.submit(_vocabulary, name, frame[axis], lines, index[:, number])
                 for number, axis in enumerate(roles.axes)
             ]
-            read = pool.submit(_values, name, frame, roles, lines)
+            values, times = (
+                None if role is None else _numbers(name, frame[role], lines)
+                for role in (roles.value, roles.time)
+            )
             vocabularies = [one.result() for one in asked]
-            values = read.result()
-        times = None if roles.time is None else frame[roles.time].fill_null(np.nan).to_numpy()
+        if values is None:
+            values = np.ones(len(frame))
         shape = tuple(len(vocabulary) for vocabulary in vocabularies)
         kept, source, merged, note = _merged(
             name, index, values, shape, duplicates, vocabularies, lines
@@ -236,8 +239,7 @@ class Table:
         return int((~np.isnan(self.values)).sum())
 
     def __repr__(self) -> str:
-        sizes = " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))
-        return f"Table({sizes}, {len(self):,} cells, {self.scale})"
+        return f"Table({self._sizes()}, {len(self):,} cells, {self.scale})"
 
     @property
     def order(self) -> int:
@@ -318,10 +320,12 @@ class Table:
         return native_frame(data, self.native)
 
     def _summary(self) -> str:
-        missing = int(np.isnan(self.values).sum())
-        sizes = " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))
+        missing = len(self.values) - len(self)
         rest = f", {missing:,} without a value" if missing else ""
-        return f"{len(self):,} cells of {sizes}, {self.scale}{rest}"
+        return f"{len(self):,} cells of {self._sizes()}, {self.scale}{rest}"
+
+    def _sizes(self) -> str:
+        return " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))
 
 
 def _parsed(lines: Lines, kinds: dict[str, Any], skip: bool) -> tuple[pl.DataFrame, Lines]:
@@ -359,24 +363,19 @@ def _vocabulary(name: str, column: pl.Series, lines: Lines | None, out: Codes) -
     return vocabulary.with_whole_numbers() if lines else vocabulary
 
 
-def _values(
-    name: str, frame: pl.DataFrame, roles: Roles, lines: Lines | None
-) -> NDArray[np.float64]:
-    """A number per row, NaN where the value is missing, which only an empty field means."""
-    if roles.value is None:
-        return np.ones(len(frame))
-    column = frame[roles.value]
-    values = column.to_numpy(writable=True)
-    wrong = ~np.isfinite(values)
+def _numbers(name: str, column: pl.Series, lines: Lines | None) -> NDArray[np.float64]:
+    """A number per row, NaN where it is missing, which only an empty field means."""
+    numbers = column.to_numpy(writable=True)
+    wrong = ~np.isfinite(numbers)
     if wrong.any():
         wrong &= ~column.is_null().to_numpy()
     if wrong.any():
         row = int(wrong.argmax())
         raise InputError(
-            f"{name}: {_where(row, lines)}: a finite number is needed in {roles.value!r}, but "
-            f"this is {values[row]}; leave the field empty if the value is missing"
+            f"{name}: {_where(row, lines)}: a finite number is needed in {column.name!r}, but "
+            f"this is {numbers[row]}; leave the field empty if the value is missing"
         )
-    return values
+    return numbers
 
 
 def _where(row: int, lines: Lines | None) -> str:

@@ -16,9 +16,9 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable.datasets.checksums import SHA256
@@ -137,10 +137,8 @@ def cache() -> Path:
     return Path(pooch.os_cache("exchangeable"))
 
 
-def text_frame(content: bytes, separator: str, columns: list[str]) -> Any:
+def text_frame(content: bytes, separator: str, columns: list[str]) -> pl.DataFrame:
     """A small Latin-1 text file without a header as a frame of strings."""
-    import polars as pl
-
     text = content.decode("latin-1").replace(separator, "\x1f")
     return pl.read_csv(
         io.StringIO(text),

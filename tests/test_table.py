@@ -353,6 +353,15 @@ def test_quotes_that_csv_cannot_mean_are_part_of_the_text(tmp_path):
     assert table.vocabularies[1].labels.to_list() == ['5" x', '6" y']
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_two_stray_quotes_do_not_swallow_the_rows_between_them(skip, tmp_path):
+    text = 'user,film,rating,note\n"x,y",5" x,1,n\nc,d,2,n\nb,5" x,4,n\ne,f,5,6" n\ng,h,1,7" n\n'
+    table = Table.read(write(tmp_path, "a.csv", text), skip_bad_lines=skip)
+    assert table.values.tolist() == [1.0, 2.0, 4.0, 5.0, 1.0]
+    assert table.vocabularies[0].labels.to_list() == ["x,y", "c", "b", "e", "g"]
+    assert table.vocabularies[1].labels.to_list() == ['5" x', "d", "f", "h"]
+
+
 def test_an_empty_value_after_stray_quotes_is_a_question(tmp_path):
     table = Table.read(write(tmp_path, "a.csv", 'user,film,rating\n5" x,6" y,\nc,d,2\n'))
     assert (len(table), len(table.missing)) == (1, 1)

@@ -14,6 +14,7 @@ import re
 import zipfile
 import zlib
 from dataclasses import dataclass, replace
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ Source = Path | bytes
 _SEPARATORS = ("::", "\t", ",", ";", "|")
 _INNER = "\x1f"  # what "::" becomes: polars separates by one character
 _LONE_RETURN = re.compile("\r(?!\n)")
+_RETURN = "\ue00d"  # stands for one while records are counted; of the area for private use
 
 
 @dataclass(frozen=True)
@@ -178,10 +180,13 @@ def parse(
 ) -> tuple[pl.DataFrame, Lines]:
     """The named columns with the given types; a line that does not fit raises with its number.
 
-    Quotes in the midst of a field are part of the text. polars does not read them so, and where
-    it gives up the records are written anew with every field quoted.
+    Quotes in the midst of a field are part of the text. polars does not read them so, and a file
+    that has them is written anew with every field quoted.
     """
     layout = lines.layout
+    if _has_stray_quotes(lines) and _first_misfit(lines) is None:
+        lines = without_bad_lines(lines)  # all are good
+        layout = lines.layout
     last = layout.columns[-1]
     wanted = {last: pl.String, **types}
     try:
@@ -189,9 +194,6 @@ def parse(
     except pl.exceptions.NoDataError:
         raise InputError(f"{layout.name}: rows are needed, but there are none") from None
     except pl.exceptions.PolarsError as error:
-        again = _requoted(lines) if lines.numbers is None else None
-        if again is not None:
-            return parse(again, types)
         raise _explained(lines, wanted, error) from None
     empty = frame[last].is_null()
     short = _first_short(lines, empty.arg_true(), len(frame)) if empty.any() else None
@@ -228,59 +230,50 @@ def _records(lines: Lines, strict: bool = False) -> Any:
     layout = lines.layout
     csv.field_size_limit(2**31 - 1)
     # The reader refuses a carriage return inside a field, where polars does not.
-    text = io.StringIO(_LONE_RETURN.sub(" ", _decoded(lines)), newline="")
+    text = io.StringIO(_LONE_RETURN.sub(_RETURN, _decoded(lines)), newline="")
     if layout.quoted:
         return csv.reader(text, delimiter=layout.inner, strict=strict)
     return csv.reader(text, delimiter=layout.inner, quoting=csv.QUOTE_NONE, strict=strict)
 
 
 def without_bad_lines(lines: Lines) -> Lines:
-    """Drop records with too few or too many fields, and count them."""
-    layout, wanted = lines.layout, len(lines.layout.columns)
-    whole = _decoded(lines)
-    physical = whole.split("\n")
-    kept: list[str] = []
-    numbers: list[int] = []
-    bad, start = 0, 0
-    reader = _records(lines)
+    """The records that fit, with every field quoted; the others are dropped and counted."""
+    written, numbers, bad, reader = [], [], 0, _records(lines)
     for fields in reader:
-        text = "\n".join(physical[start : reader.line_num])
-        start = reader.line_num
-        if len(fields) == wanted:
-            kept.append(text.removesuffix("\r"))
+        if len(fields) == len(lines.layout.columns):
+            # An empty field stays without quotes: with them it would be a text, not missing.
+            texts = [f.replace(_RETURN, "\r").replace('"', '""') for f in fields]
+            written.append(lines.layout.inner.join(f'"{t}"' if t else "" for t in texts))
             numbers.append(reader.line_num)
-        elif text.strip():
+        elif "".join(fields).strip():
             bad += 1
-    found = np.asarray(numbers[1 if layout.header else 0 :], dtype=np.int64)
     return replace(
         lines,
-        layout=replace(layout, blank=0),
-        source="\n".join([*kept, ""]).encode(),
-        numbers=found,
+        layout=replace(lines.layout, blank=0, quoted=True),
+        source="\n".join([*written, ""]).encode(),
+        numbers=np.asarray(numbers[1 if lines.layout.header else 0 :], dtype=np.int64),
         bad=bad,
     )
 
 
-def _requoted(lines: Lines) -> Lines | None:
-    """The same records with their fields quoted; None if that cannot be what is wrong."""
-    text = _decoded(lines)
-    if '"' not in text or _LONE_RETURN.search(text):
-        return None
-    written, numbers, reader = [], [], _records(lines)
-    for fields in reader:
-        if fields and len(fields) != len(lines.layout.columns):
-            return None
-        if fields:
-            # An empty field stays without quotes: with them it would be a text, not missing.
-            quoted = ['"' + f.replace('"', '""') + '"' if f else "" for f in fields]
-            written.append(lines.layout.inner.join(quoted))
-            numbers.append(reader.line_num)
-    return replace(
-        lines,
-        layout=replace(lines.layout, blank=0),
-        source="\n".join([*written, ""]).encode(),
-        numbers=np.asarray(numbers[1 if lines.layout.header else 0 :], dtype=np.int64),
-    )
+def _has_stray_quotes(lines: Lines) -> bool:
+    """Whether a quote stands in the midst of a field, where polars takes it for an opening one.
+
+    A comma and a quote inside a quoted field look the same, which costs time and nothing else.
+    """
+    if not lines.layout.quoted or lines.numbers is not None:
+        return False
+    if isinstance(lines.source, bytes):
+        return _stray(lines.source, lines.layout)
+    with lines.source.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as whole:
+        return _stray(whole, lines.layout)
+
+
+def _stray(whole: bytes | mmap, layout: Layout) -> bool:
+    if whole.find(b'"') < 0:
+        return False
+    ends = re.escape(layout.inner).encode() + rb"\n"
+    return re.search(rb"(?:^|[" + ends + rb'])[^"' + ends + rb']+"', whole) is not None
 
 
 def _counted(raw: pl.Series, layout: Layout) -> tuple[pl.Series, pl.Series]:

@@ -1,7 +1,11 @@
-"""The error that a person can mend: wrong input, said in one line."""
+"""The errors that people see: in one line, without a traceback."""
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """What was needed, what came, and where; shown to people without a traceback."""
+    """Wrong input, which a person can mend: what was needed, what came, and where."""
+
+
+class Failed(RuntimeError):
+    """The input was right, but the work could not be done: what happened, and what is left."""

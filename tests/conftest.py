@@ -11,6 +11,9 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
+# The tensors here are small: threads would only wait for one another, long on a busy machine.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def _seeded():

@@ -10,19 +10,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from exchangeable.answers import complete
     from exchangeable.array import ExchangeableArray, Support
     from exchangeable.blocks import ChannelDropout, ExchangeableBlock, FactorLayer
+    from exchangeable.completer import Completer
     from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
     from exchangeable.joint import JointlyExchangeableLinear
     from exchangeable.layers import ExchangeableLinear
     from exchangeable.memory import Memory, MemoryModel
     from exchangeable.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
     from exchangeable.table import Table
+    from exchangeable.trained import TrainedModel
+    from exchangeable.training import TrainingConfig
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ChannelDropout",
+    "Completer",
     "ExchangeableArray",
     "ExchangeableBlock",
     "ExchangeableLinear",
@@ -38,17 +43,24 @@ __all__ = [
     "SelfSupervisedModel",
     "Support",
     "Table",
+    "TrainedModel",
+    "TrainingConfig",
+    "complete",
 ]
 
 _HOMES = {
+    "answers": ("complete",),
     "array": ("ExchangeableArray", "Support"),
     "blocks": ("ChannelDropout", "ExchangeableBlock", "FactorLayer"),
+    "completer": ("Completer",),
     "configs": ("FactorizedConfig", "ResidualConfig", "SelfSupervisedConfig"),
     "joint": ("JointlyExchangeableLinear",),
     "layers": ("ExchangeableLinear",),
     "memory": ("Memory", "MemoryModel"),
     "models": ("FactorizedAutoencoder", "ResidualModel", "SelfSupervisedModel"),
     "table": ("Table",),
+    "trained": ("TrainedModel",),
+    "training": ("TrainingConfig",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

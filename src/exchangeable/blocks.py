@@ -8,6 +8,7 @@ from typing import Generic, Literal, NamedTuple, get_args
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from exchangeable.groups import Directory
 from exchangeable.layers import ArrayOrTensor, Features, Layer, P, Pools
@@ -59,7 +60,12 @@ class ExchangeableBlock(Layer[BlockPools[P]]):
 
     A residual needs as many channels out as in. Gated units multiply one half of the
     linear layer's channels by the SiLU of the other, so that half as many come out.
+
+    With ``recompute`` what happens inside is forgotten after the forward pass and computed
+    again in the backward one: half as fast again, for a fraction of the memory.
     """
+
+    recompute = False
 
     def __init__(
         self,
@@ -92,10 +98,21 @@ class ExchangeableBlock(Layer[BlockPools[P]]):
         self, values: Tensor, cells: Cells, generator: Generator | None = None
     ) -> BlockPools[P]:
         kept = self.dropout.draw(values, self.out_channels, generator)
+        if self.recompute and values.requires_grad:
+            inner: P = checkpoint(self.linear.write, values, cells, use_reentrant=False)
+            return BlockPools(inner, kept)
         return BlockPools(self.linear.write(values, cells), kept)
 
     def read(
         self, values: Tensor, cells: Cells, pools: BlockPools[P], features: Features | None = None
+    ) -> Tensor:
+        if self.recompute and torch.is_grad_enabled():
+            y: Tensor = checkpoint(self._read, values, cells, pools, features, use_reentrant=False)
+            return y
+        return self._read(values, cells, pools, features)
+
+    def _read(
+        self, values: Tensor, cells: Cells, pools: BlockPools[P], features: Features | None
     ) -> Tensor:
         y = self.linear.read(values, cells, pools.inner, features)
         if self.norm is not None:

@@ -40,7 +40,9 @@ def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
         raise InputError("column names must differ, but some come twice") from None
     if len({str(c) for c in frame.columns}) != len(frame.columns):
         raise InputError("column names must differ, but some come twice")
-    columns = {str(c): _polars_series(frame[c], str(c)) for c in frame.columns}
+    # Not frame[c]: a pandas column may be named by a number, which would be taken for a place.
+    pairs = zip(frame.columns, frame.iter_columns(), strict=True)
+    columns = {str(name): _polars_series(column, str(name)) for name, column in pairs}
     return pl.DataFrame(columns), str(frame.implementation)
 
 

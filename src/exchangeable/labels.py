@@ -23,6 +23,9 @@ _AT_ONCE = 2**19  # rows at a time, so that buffers are used again; measured on 
 UNKNOWN = -1
 """The number of a label that the vocabulary does not have."""
 
+WHOLE = "(0|-?[1-9][0-9]{0,17})"
+"""How integers are written: "7" but not "07"."""
+
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
@@ -103,9 +106,45 @@ class Vocabulary:
     def with_whole_numbers(self) -> Vocabulary:
         """Integers where every label is one, written as integers are: "7" but not "07"."""
         plain = self.labels.dtype == pl.String and len(self.labels)
-        if not plain or not self.labels.str.contains(r"^(0|-?[1-9][0-9]{0,17})$").all():
+        if not plain or not self.labels.str.contains(f"^{WHOLE}$").all():
             return self
         return Vocabulary(self.labels.cast(pl.Int64))
+
+    def in_order(self) -> tuple[Vocabulary, Codes]:
+        """The labels ascending, and the new number of each old one.
+
+        Whatever order rows come in, the members then have the same numbers.
+        """
+        if self.labels.dtype == pl.Object:
+            listed = self.labels.to_list()
+            order = np.asarray(
+                sorted(
+                    range(len(listed)), key=lambda n: (type(listed[n]).__name__, str(listed[n]))
+                ),
+                dtype=np.int64,
+            )
+        else:
+            order = self.labels.arg_sort().to_numpy().astype(np.int64)
+        numbers = np.empty(len(order), dtype=np.int64)
+        numbers[order] = np.arange(len(order))
+        return Vocabulary(self.decode(order)), numbers
+
+    def with_more(self, column: pl.Series) -> Vocabulary:
+        """With the labels of a column that are new, after the known ones."""
+        codes = self.encode(column)
+        if not (codes == UNKNOWN).any():
+            return self
+        fresh, _ = Vocabulary.of(column.filter(pl.Series(codes == UNKNOWN)))
+        if self.labels.dtype == pl.Object:
+            joined = [*self.labels.to_list(), *fresh.labels.to_list()]
+            return Vocabulary(pl.Series(self.labels.name, joined, dtype=pl.Object))
+        added = _as(fresh.labels, self.labels.dtype)
+        if added is None or added.null_count():
+            raise InputError(
+                f"labels of {self.labels.name!r} must be {self.labels.dtype} as known ones are, "
+                f"but are {column.dtype}"
+            )
+        return Vocabulary(pl.concat([self.labels, added.rename(self.labels.name)]))
 
     @cached_property
     def _numbers(self) -> dict[tuple[type, Hashable], int]:

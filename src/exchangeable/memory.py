@@ -49,6 +49,11 @@ class MemoryModel(nn.Module):
     layers: Modules[Layer[Any]]
     first_read = 0
 
+    @property
+    def literal(self) -> bool:
+        """Whether queries are pooled too, so that they cannot be answered from a memory."""
+        return False
+
     def condition(
         self,
         observed: ExchangeableArray,

@@ -31,13 +31,17 @@ class PaperModel(MemoryModel):
 
     config: SelfSupervisedConfig | FactorizedConfig
 
+    @property
+    def literal(self) -> bool:
+        return self.config.literal
+
     def condition(
         self,
         observed: ExchangeableArray,
         features: Features | None = None,
         generator: Generator | None = None,
     ) -> Memory:
-        if self.config.literal:
+        if self.literal:
             raise ValueError(
                 "a model with literal=True pools over the queries too, so it cannot be "
                 "conditioned apart from them; call model(observed, queries), or rebuild it "
@@ -52,7 +56,7 @@ class PaperModel(MemoryModel):
         features: Features | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
-        if not self.config.literal:
+        if not self.literal:
             return super().forward(observed, queries, features, generator)
         encoded = self._encode(observed, features, generator)
         self._check_asked(queries, observed.shape)

@@ -110,7 +110,7 @@ def spread(pooled: Tensor, groups: AnyGroups) -> Tensor:
     """Give every cell its group's row: (G, ...) -> (E, ...). A grid leaves it to broadcasting."""
     if isinstance(groups, GridGroups):
         return pooled
-    return pooled.index_select(0, groups.ids)
+    return _gathered(pooled, groups.ids)
 
 
 def spread_members(members: Tensor, cells: Cells, axis: int) -> Tensor:
@@ -118,7 +118,14 @@ def spread_members(members: Tensor, cells: Cells, axis: int) -> Tensor:
     if isinstance(cells, Grid):
         ahead, behind = (None,) * axis, (None,) * (cells.order - axis - 1)
         return members[(*ahead, slice(None), *behind)]
-    return members.index_select(0, cells.index[:, axis])
+    return _gathered(members, cells.index[:, axis])
+
+
+def _gathered(rows: Tensor, ids: Tensor) -> Tensor:
+    """Rows by number. Their gradient is a sum over readers, which half precision cannot hold."""
+    if rows.requires_grad and rows.dtype in (torch.float16, torch.bfloat16):
+        return rows.float().index_select(0, ids).to(rows.dtype)
+    return rows.index_select(0, ids)
 
 
 def spread_product(members: Tensor, weight: Tensor, cells: Cells, axis: int) -> Tensor:

@@ -6,7 +6,7 @@ disjoint and cover the table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ class Split:
         return f"Split({sizes})"
 
 
-def by_share(table: Table, *, test: float = 0.1, validation: float = 0.05, seed: int = 0) -> Split:
+def by_share(table: Sized, *, test: float = 0.1, validation: float = 0.05, seed: int = 0) -> Split:
     """Cells at random: a share for testing, and a share of the others for validation."""
     _check_shares(test=test, validation=validation)
     order = _generator(seed).permutation(len(table))
@@ -114,7 +114,7 @@ def by_time(table: Table, *, test: float = 0.1, validation: float = 0.0) -> Spli
     return _sorted(train=order[:cut], validation=order[cut:held], test=order[held:])
 
 
-def k_fold(table: Table, folds: int = 5, *, validation: float = 0.0, seed: int = 0) -> list[Split]:
+def k_fold(table: Sized, folds: int = 5, *, validation: float = 0.0, seed: int = 0) -> list[Split]:
     """Cells at random in ``folds`` parts of nearly equal size, each once the test part."""
     if not 2 <= folds <= len(table):
         raise InputError(f"folds must be between 2 and {len(table)} cells, but are {folds}")

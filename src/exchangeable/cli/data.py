@@ -1,87 +1,50 @@
-"""The command: thin, with everything heavy imported only when it is needed.
-
-Exit 0: done. 1: failed. 2: wrong input, told in one line on standard error.
-"""
+"""``exchangeable data``: look at tables and datasets."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from exchangeable.errors import InputError
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-app = typer.Typer(
-    help="Complete tables of interactions between sets.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+from exchangeable.cli.common import (
+    AsJson,
+    Axes,
+    Duplicates,
+    Header,
+    Reading,
+    ScaleKind,
+    Separator,
+    SkipBadLines,
+    TableArgument,
+    Value,
+    one_line,
 )
+
 data = typer.Typer(help="Look at tables and datasets.", no_args_is_help=True)
-app.add_typer(data, name="data")
-
-
-@app.callback()
-def main() -> None:
-    """Complete tables of interactions between sets."""
-
-
-def one_line(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn wrong input into one line and exit code 2."""
-
-    @wraps(command)
-    def wrapped(*args: P.args, **options: P.kwargs) -> R:
-        try:
-            return command(*args, **options)
-        except InputError as error:
-            typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(2) from None
-
-    return wrapped
 
 
 @data.command("describe")
 @one_line
 def describe_table(
-    table: Annotated[
-        str,
-        typer.Argument(help="A dataset's name, or a file: CSV, TSV, '::', Parquet, also gzip/zip."),
-    ],
-    axes: Annotated[str | None, typer.Option(help="Label columns, by name or number: a,b")] = None,
-    value: Annotated[str | None, typer.Option(help="The value column.")] = None,
-    separator: Annotated[str | None, typer.Option(help="What separates the fields.")] = None,
-    header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="Whether line 1 has names.")
-    ] = None,
-    duplicates: Annotated[
-        str, typer.Option(help="A cell that comes again: error, mean, last, first or max.")
-    ] = "error",
-    scale: Annotated[str | None, typer.Option(help="levels, real, binary or positives.")] = None,
-    skip_bad_lines: Annotated[
-        bool, typer.Option("--skip-bad-lines", help="Leave out lines that do not fit.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    table: TableArgument,
+    axes: Axes = None,
+    value: Value = None,
+    separator: Separator = None,
+    header: Header = None,
+    duplicates: Duplicates = "error",
+    scale: ScaleKind = None,
+    skip_bad_lines: SkipBadLines = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what is in a table: cells, members, density, scale, values."""
-    from exchangeable.datasets import DATASETS, load
     from exchangeable.describe import describe
-    from exchangeable.table import Table
 
-    facts: dict[str, Any]
-    if table in DATASETS:
-        options = (axes, value, separator, header, scale)
-        if any(o is not None for o in options) or duplicates != "error" or skip_bad_lines:
-            raise InputError(f"{table} is a dataset whose columns are known: give no options")
-        dataset = load(table)
-        found = dataset.table
-        facts = describe(found) | {
-            "name": table,
+    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
+    found, dataset = reading.open(table)
+    facts: dict[str, Any] = describe(found) | {"name": table}
+    if dataset is not None:
+        facts |= {
             "title": dataset.source.title,
             "licence": dataset.source.licence,
             "citation": dataset.source.citation,
@@ -90,18 +53,6 @@ def describe_table(
                 for name, split in dataset.splits.items()
             },
         }
-    else:
-        found = Table.read(
-            table,
-            axes=axes.split(",") if axes else None,
-            value=value,
-            separator=separator,
-            header=header,
-            duplicates=duplicates,  # type: ignore[arg-type]  # checked there
-            scale=scale,  # type: ignore[arg-type]
-            skip_bad_lines=skip_bad_lines,
-        )
-        facts = describe(found) | {"name": table}
     if as_json:
         typer.echo(json.dumps(facts))
     else:
@@ -110,7 +61,7 @@ def describe_table(
 
 @data.command("list")
 def list_datasets(
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """The datasets that can be loaded by name."""
     from exchangeable.datasets import DATASETS
@@ -130,7 +81,7 @@ def list_datasets(
 @one_line
 def fetch_dataset(
     name: Annotated[str, typer.Argument(help="A dataset's name.")],
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Download a dataset into the cache, and check it."""
     from exchangeable.datasets import fetch
@@ -166,12 +117,3 @@ def _show(facts: dict[str, Any], scale: str) -> None:
         typer.echo(
             f"  {label:>16} {'#' * max(round(30 * bar['cells'] / most), 1):<30} {bar['cells']:,}"
         )
-
-
-def run() -> None:
-    """The entry point: usage errors leave with 2 as well, and in few lines."""
-    app(prog_name="exchangeable")
-
-
-if __name__ == "__main__":
-    run()

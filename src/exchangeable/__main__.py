@@ -1,0 +1,5 @@
+"""``python -m exchangeable`` is the command."""
+
+from exchangeable.cli import run
+
+run()

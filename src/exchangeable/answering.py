@@ -1,0 +1,254 @@
+"""Who answers for the cells of a table: a baseline that was fitted, or a model with its memory.
+
+Both take coordinates and give distributions. A member that is not known has the coordinate
+``UNKNOWN``: its cell gets the answer of its other axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from exchangeable.array import ExchangeableArray, Support
+from exchangeable.baselines import BASELINES
+from exchangeable.baselines.base import Baseline, Fitted
+from exchangeable.blocks import BlockPools, FactorLayer
+from exchangeable.distributions import Distribution, Normal
+from exchangeable.errors import InputError
+from exchangeable.layers import Features
+from exchangeable.memory import Memory
+from exchangeable.pooling import read_mean
+from exchangeable.scale import Scale
+from exchangeable.trained import TrainedModel
+from exchangeable.training import READ_AT_ONCE, encoded
+from exchangeable.values import Reference
+
+Index = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The observed cells of a table as numbers."""
+
+    index: Index  # (E, D)
+    values: Floats  # (E,)
+    shape: tuple[int, ...]
+    scale: Scale
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, positions: NDArray[Any]) -> Cells:
+        return replace(self, index=self.index[positions], values=self.values[positions])
+
+    def array(self, shape: tuple[int, ...] | None = None) -> ExchangeableArray:
+        """With one channel, in float64."""
+        support = Support(torch.from_numpy(self.index), shape or self.shape)
+        return ExchangeableArray.trusted(support, torch.from_numpy(self.values)[:, None])
+
+
+class Answerer(Protocol):
+    """Answers for any cell of one table."""
+
+    def answer(self, index: Index) -> Distribution:
+        """For cells (Q, D), ``UNKNOWN`` where a member is not known."""
+        ...
+
+    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> Answerer:
+        """After cells came, at the positions ``changed`` of all cells. No training.
+
+        ``replaced`` says that some of them had a value before.
+        """
+        ...
+
+    def factors(self) -> tuple[Floats, ...]:
+        """One vector for each member, by axis: (N_d, k)."""
+        ...
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """As JSON and as tensors; ``answerer_of_parts`` takes them back."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class BaselineAnswerer:
+    """Answers with the mean and variance that a baseline gives."""
+
+    name: str
+    baseline: Baseline
+    fitted: Fitted
+    scale: Scale
+
+    def answer(self, index: Index) -> Distribution:
+        mean, variance = self.fitted.predict(index)
+        levels = torch.tensor(self.scale.levels, dtype=torch.float64)
+        return Normal(
+            torch.from_numpy(mean),
+            torch.from_numpy(np.sqrt(variance)),
+            levels if len(levels) else None,
+        )
+
+    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> BaselineAnswerer:
+        fitted = self.fitted.updated(cells.index, cells.values, cells.shape, changed)
+        return replace(self, fitted=fitted)
+
+    def factors(self) -> tuple[Floats, ...]:
+        given = getattr(self.fitted, "factors", None)
+        if given is None:
+            raise InputError(
+                f"factors come from vmf, bmf or a trained model, but this is {self.name}"
+            )
+        vectors: tuple[Floats, ...] = given()
+        return vectors
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        settings = asdict(self.baseline)  # type: ignore[call-overload]
+        state = {
+            k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in self.fitted.state().items()
+        }
+        return {"baseline": self.name, "settings": settings}, state
+
+
+@dataclass(frozen=True, eq=False)
+class ModelAnswerer:
+    """Answers from the memory that a model has of the table.
+
+    Each axis has one member more than the table, one without a cell: it stands for all that
+    are not known.
+    """
+
+    trained: TrainedModel
+    memory: Memory
+    reference: Reference
+    features: Features | None
+
+    @classmethod
+    def of(
+        cls,
+        trained: TrainedModel,
+        cells: Cells,
+        features: Features | None = None,
+        device: torch.device | None = None,
+    ) -> ModelAnswerer:
+        """Condition the model on the observed cells."""
+        trained.check(len(cells.shape))
+        trained.codec.check(cells.scale)
+        device = device or next(trained.model.parameters()).device
+        trained = replace(trained, model=trained.model.to(device).eval())
+        reference = Reference.of(cells.values, cells.scale)
+        padded = _padded(features, cells.shape, device)
+        with torch.no_grad():
+            memory = trained.model.condition(_encoded(trained, cells, reference).to(device), padded)
+        return cls(trained, memory, reference, features)
+
+    def answer(self, index: Index) -> Distribution:
+        device = next(self.trained.model.parameters()).device
+        spare = np.array(self.memory.shape) - 1
+        known = torch.from_numpy(np.where(index < 0, spare, index))
+        queries = Support(known.to(device), self.memory.shape)
+        with torch.no_grad():
+            outputs = self.trained.model.read(self.memory, queries, READ_AT_ONCE)
+        return self.trained.codec.read(outputs.double().cpu(), self.reference)
+
+    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelAnswerer:
+        device = next(self.trained.model.parameters()).device
+        # A value cannot be taken out of a pool, nor can features be put before the last ones.
+        if replaced or self.features is not None:
+            return ModelAnswerer.of(self.trained, cells, self.features, device)
+        added = _encoded(self.trained, cells.take(changed), self.reference, cells.shape)
+        with torch.no_grad():
+            # The spare member of before has no cell, so the first new one can take its place.
+            memory = self.trained.model.extend(self.memory, added.to(device))
+        return replace(self, memory=memory)
+
+    def factors(self) -> tuple[Floats, ...]:
+        """Of a factorized model; of others, what a member's cells average to at the end."""
+        for layer, pools in zip(self.trained.model.layers, self.memory.pools, strict=True):
+            if isinstance(layer, FactorLayer):
+                return tuple(_numbers(factor[:-1]) for factor in layer.factors(pools))
+        last = self.memory.pools[-1]
+        states = (last.inner if isinstance(last, BlockPools) else last).states
+        axes = range(len(self.memory.shape))
+        return tuple(_numbers(read_mean(states[(axis,)][0])[:-1]) for axis in axes)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        described, weights = self.trained.parts()
+        known = self.features or (None,) * len(self.memory.shape)
+        tensors = {f"features.{axis}": f for axis, f in enumerate(known) if f is not None}
+        return described, {**weights, **tensors}
+
+
+def fitted_baseline(name: str, cells: Cells, seed: int, report: Any = None) -> BaselineAnswerer:
+    """A baseline by its name, fitted to the cells."""
+    baseline = BASELINES[name]()
+    if hasattr(baseline, "seed"):
+        baseline = replace(baseline, seed=seed)  # type: ignore[type-var]  # all are dataclasses
+    fitted = baseline.fit(cells.index, cells.values, cells.shape, report)
+    return BaselineAnswerer(name, baseline, fitted, cells.scale)
+
+
+def answerer_of_parts(
+    described: dict[str, Any],
+    tensors: dict[str, Tensor],
+    cells: Cells,
+    facts: dict[str, Any],
+    device: torch.device,
+) -> Answerer:
+    """What ``parts`` described, able to answer for the same cells again."""
+    if "baseline" in described:
+        name = str(described["baseline"])
+        if name not in BASELINES:
+            raise InputError(f"a baseline is one of {', '.join(BASELINES)}, but this is {name!r}")
+        kind = type(BASELINES[name]())
+        settings = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in described["settings"].items()
+        }
+        try:
+            baseline = kind(**settings)
+            fitted = baseline.kind.of_state(baseline, {k: t.numpy() for k, t in tensors.items()})
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"the {name} cannot be rebuilt from what was saved: {error}") from None
+        return BaselineAnswerer(name, baseline, fitted, cells.scale)
+    weights = {k: t for k, t in tensors.items() if not k.startswith("features.")}
+    given = [tensors.get(f"features.{axis}") for axis in range(len(cells.shape))]
+    features = tuple(given) if any(f is not None for f in given) else None
+    trained = TrainedModel.of_parts(described, weights, facts)
+    return ModelAnswerer.of(trained, cells, features, device)
+
+
+def _encoded(
+    trained: TrainedModel,
+    cells: Cells,
+    reference: Reference,
+    shape: tuple[int, ...] | None = None,
+) -> ExchangeableArray:
+    """As channels, in an array with a spare member on each axis."""
+    spacious = tuple(size + 1 for size in shape or cells.shape)
+    return encoded(cells.array(spacious), trained.codec, reference)
+
+
+def _padded(
+    features: Features | None, shape: tuple[int, ...], device: torch.device
+) -> Features | None:
+    """Features of nobody are zeros, as those of a member of whom nothing is known."""
+    if features is None:
+        return None
+    for axis, given in enumerate(features):
+        if given is not None and len(given) != shape[axis]:
+            raise InputError(
+                f"features of axis {axis} must be of {shape[axis]} members, but are of {len(given)}"
+            )
+    return tuple(
+        None if f is None else torch.cat([f, f.new_zeros(1, f.shape[1])]).to(device)
+        for f in features
+    )
+
+
+def _numbers(vectors: Tensor) -> Floats:
+    return vectors.detach().double().cpu().numpy()

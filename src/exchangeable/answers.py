@@ -1,0 +1,198 @@
+"""What is asked of a table, and the frame in which it is answered; vectors of its members."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from exchangeable import reading
+from exchangeable.errors import InputError
+from exchangeable.labels import UNKNOWN, WHOLE, Vocabulary
+from exchangeable.table import Table
+
+if TYPE_CHECKING:
+    from exchangeable.completer import Completer
+
+LOW, HIGH = "low", "high"
+COVERAGE = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Rows to be written: their labels, the values that are known, and who is to be answered."""
+
+    labels: pl.DataFrame  # a column per axis
+    values: NDArray[np.float64]  # NaN where an answer is asked for
+    value_name: str
+
+    @classmethod
+    def of(
+        cls, table: Table, *, queries: Path | None = None, every: bool = False, limit: int = 2**62
+    ) -> Asked:
+        """The cells without a value, those of a file, or every cell of the table."""
+        name = _free_name(table)
+        if queries is not None:
+            labels = read_queries(queries, table)
+            return cls(labels, np.full(len(labels), np.nan), name)
+        if every:
+            return cls._every(table, limit, name)
+        if len(table.values) == len(table):
+            raise InputError(
+                "nothing to fill: every row has a value; ask with --queries FILE for cells of "
+                "your own, or with --all for every cell"
+            )
+        return cls(_labels(table, table.index), table.values, name)
+
+    @classmethod
+    def _every(cls, table: Table, limit: int, name: str) -> Asked:
+        number = math.prod(table.shape)
+        if number > limit:
+            raise InputError(
+                f"at most {limit:,} cells are written, but the table has {number:,}; raise "
+                f"--limit, or name the cells with --queries FILE"
+            )
+        index = np.stack(np.unravel_index(np.arange(number), table.shape), axis=1).astype(np.int64)
+        values = np.full(number, np.nan)
+        seen = ~np.isnan(table.values)
+        values[np.ravel_multi_index(tuple(table.index[seen].T), table.shape)] = table.values[seen]
+        return cls(_labels(table, index), values, name)
+
+    @property
+    def number(self) -> int:
+        """How many cells are to be answered."""
+        return int(np.isnan(self.values).sum())
+
+    def answered(self, completer: Completer) -> pl.DataFrame:
+        """Values filled in, with the ends of an interval where they were."""
+        empty = np.isnan(self.values)
+        asked = self.labels.filter(pl.Series(empty))
+        known = zip(asked.iter_columns(), completer.table_.vocabularies, strict=True)
+        cells = pl.DataFrame([_typed(column, vocabulary) for column, vocabulary in known])
+        means, ends = completer.predict(cells), completer.predict_interval(cells, COVERAGE)
+        columns = {self.value_name: self.values.copy()}
+        columns |= {LOW: np.full(len(empty), np.nan), HIGH: np.full(len(empty), np.nan)}
+        columns[self.value_name][empty] = means
+        columns[LOW][empty], columns[HIGH][empty] = ends.T
+        filled = [pl.Series(n, c).fill_nan(None) for n, c in columns.items()]
+        return self.labels.with_columns(filled)
+
+
+def complete(data: Any, *, model: str = "auto", seed: int = 0, device: str = "auto") -> Any:
+    """A frame with the values that were missing filled in, and the ends of an 80 % interval.
+
+    >>> cells = {"user": ["a", "a", "b"], "film": ["x", "y", "x"]}
+    >>> complete(pl.DataFrame({**cells, "rating": [4, 2, None]})).columns
+    ['user', 'film', 'rating', 'low', 'high']
+    """
+    from exchangeable.completer import Completer
+    from exchangeable.frames import native_frame
+
+    table = Table.of(data)
+    asked = Asked.of(table)
+    frame = asked.answered(Completer(model, seed=seed, device=device).fit_table(table))
+    return native_frame({column.name: column for column in frame.iter_columns()}, table.native)
+
+
+def read_queries(path: Path, table: Table) -> pl.DataFrame:
+    """Labels of the cells in a file: the columns named as the axes are, or else the first ones."""
+    source = reading.open_source(path)
+    if reading.is_parquet(source):
+        frame = reading.read_parquet(str(path), source)
+    else:
+        lines = reading.lay_out(str(path), source, header=True)
+        if not set(table.axes) <= set(lines.layout.columns):
+            lines = reading.lay_out(str(path), source)
+        frame, _ = reading.parse(lines, dict.fromkeys(lines.layout.columns, pl.String))
+    named = set(table.axes) <= set(frame.columns)
+    columns = table.axes if named else frame.columns[: table.order]
+    if len(columns) < table.order or not len(frame):
+        raise InputError(
+            f"{path}: rows with a column for each axis ({', '.join(table.axes)}) are needed, but "
+            f"there are {len(frame)} with {', '.join(frame.columns)}"
+        )
+    labels = frame.select(pl.col(c).alias(a) for c, a in zip(columns, table.axes, strict=True))
+    for axis in table.axes:
+        if labels[axis].null_count():
+            row = int(labels[axis].is_null().arg_true()[0]) + 1
+            raise InputError(f"{path}: row {row}: a label is needed in {axis!r}, but it is empty")
+    return labels
+
+
+def label_like(table: Table, axis: int, text: str) -> Any:
+    """A label that was typed, as the axis has it: 7 where its labels are numbers."""
+    return _typed(pl.Series([text]), table.vocabularies[axis])[0]
+
+
+def factor_frame(completer: Completer, neighbours: int = 3) -> pl.DataFrame:
+    """A row per member of every axis: who it is, who is nearest to it, its vector."""
+    if neighbours < 0:
+        raise InputError(f"neighbours must be 0 or more, but are {neighbours}")
+    table, blocks = completer.table_, []
+    for number, axis in enumerate(table.axes):
+        vectors = completer.answerer_.factors()[number]
+        labels = table.vocabularies[number].decode(np.arange(table.shape[number]))
+        listed = [str(label) for label in labels]
+        near = nearest(vectors, neighbours)
+        columns: dict[str, Any] = {
+            "axis": [axis] * len(listed),
+            "member": listed,
+            "nearest": ["; ".join(listed[n] for n in row if n != UNKNOWN) for row in near],
+        }
+        columns |= {f"factor {k}": column for k, column in enumerate(vectors.T, start=1)}
+        blocks.append(pl.DataFrame(columns))
+    return pl.concat(blocks, how="diagonal")
+
+
+def nearest(vectors: NDArray[np.float64], number: int) -> NDArray[np.int64]:
+    """The members whose vectors point the same way most, best first: (N, number).
+
+    ``UNKNOWN`` fills the places of those that have no direction, or too few others.
+    """
+    lengths = np.linalg.norm(vectors, axis=1)
+    able = lengths > 1e-12 * max(float(lengths.max(initial=0.0)), 1e-300)
+    unit = vectors / np.where(able, lengths, 1.0)[:, None]
+    found = np.full((len(vectors), number), UNKNOWN, dtype=np.int64)
+    others = min(number, len(vectors) - 1)
+    for start in range(0, len(vectors) if others > 0 else 0, 1024):
+        likeness = unit[start : start + 1024] @ unit.T
+        likeness[:, ~able] = -np.inf
+        likeness[np.arange(len(likeness)), start + np.arange(len(likeness))] = -np.inf
+        best = np.argsort(-likeness, axis=1, kind="stable")[:, :others]
+        alike = np.take_along_axis(likeness, best, axis=1)
+        found[start : start + 1024, :others] = np.where(np.isfinite(alike), best, UNKNOWN)
+    found[~able] = UNKNOWN
+    return found
+
+
+def _labels(table: Table, index: NDArray[np.int64]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            vocabulary.decode(index[:, number]).rename(axis)
+            for number, (axis, vocabulary) in enumerate(
+                zip(table.axes, table.vocabularies, strict=True)
+            )
+        ]
+    )
+
+
+def _typed(column: pl.Series, vocabulary: Vocabulary) -> pl.Series:
+    """Text as the integers that the known labels are; what is written otherwise stays text."""
+    if column.dtype != pl.String or not vocabulary.labels.dtype.is_integer():
+        return column
+    whole = Vocabulary(column).with_whole_numbers().labels
+    if whole.dtype.is_integer():
+        return whole
+    listed = [int(text) if re.fullmatch(WHOLE, text) else text for text in column]
+    return pl.Series(column.name, listed, dtype=pl.Object)
+
+
+def _free_name(table: Table) -> str:
+    name = table.value_name or "value"
+    return name if name not in table.axes else f"{name} value"

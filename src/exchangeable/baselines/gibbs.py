@@ -1,0 +1,207 @@
+"""Bayesian factorization by Gibbs sampling (Salakhutdinov and Mnih, 2008), with biases.
+
+The vectors of an axis are Gaussian with a mean and a full precision of their own, those are
+Normal-Wishart, and the precision of the noise is Gamma. All are drawn in turn, and answers
+are averages over the draws that are kept. Members without cells are left out of all draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exchangeable.baselines.base import (
+    UNKNOWN,
+    Floats,
+    Index,
+    Mask,
+    Report,
+    State,
+    check_cells,
+    check_queries,
+    chunks,
+    index_of_seen,
+    seen,
+    standardised,
+)
+from exchangeable.baselines.draws import draw_noise, draw_prior, draw_vectors
+from exchangeable.baselines.factorization import Layout, Sums, cell_means, rows_of
+from exchangeable.errors import InputError
+
+Singles = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSamples:
+    """Draws from the posterior, S of them, in units of the values' spread."""
+
+    config: BayesianFactorization
+    layout: Layout
+    centre: float
+    scale: float
+    noises: Floats  # (S,), variances
+    vectors: tuple[Singles, ...]  # (S, N_d + 1, F); last comes the mean of the prior
+    precisions: tuple[Floats, ...]  # (S, F, F), of the prior
+    seen: tuple[Mask, ...]  # (N_d,), members with cells
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(own) for own in self.seen)
+
+    def predict(self, index: Index) -> tuple[Floats, Floats]:
+        """The mean over the draws, and its spread over them with the noise.
+
+        A member that is not known, or has no cell, is at the mean of its prior; the prior's
+        covariance adds to the variance.
+        """
+        check_queries(index, self.shape)
+        index = index_of_seen(index, self.seen)
+        mean, variance = np.empty(len(index)), np.empty(len(index))
+        covariances = [_inverse(own) for own in self.precisions]
+        for part in chunks(len(index)):
+            # A row per cell: sums along columns would depend on how many of them there are.
+            draws = np.stack([self._draw(index[part], s) for s in range(len(self.noises))], axis=1)
+            mean[part], variance[part] = draws.mean(axis=1), draws.var(axis=1)
+            variance[part] += self.noises.mean() + self._prior(index[part], covariances)
+        return self.centre + self.scale * mean, self.scale**2 * variance
+
+    def _draw(self, index: Index, s: int) -> Floats:
+        vectors = [own[s] for own in self.vectors]
+        return cell_means(self.layout, index, vectors, range(len(self.shape)))
+
+    def _prior(self, index: Index, covariances: Sequence[Floats]) -> Floats:
+        """The variance that unknown members bring: f' C f of each, and tr(C C') of two."""
+        result, unknown = np.zeros(len(index)), index == UNKNOWN
+        for s in range(len(self.noises) if unknown.any() else 0):
+            for axis in np.flatnonzero(unknown.any(axis=0)).tolist():
+                cells = index[unknown[:, axis]]
+                f = np.ones((len(cells), self.layout.width))
+                for other in self.layout.others(axis):
+                    partner = self.vectors[other][s][cells[:, other]]
+                    f[:, self.layout.block(axis, other)] = partner[
+                        :, self.layout.block(other, axis)
+                    ]
+                spread = np.einsum("ek,kl,el->e", f, covariances[axis][s], f)
+                result[unknown[:, axis]] += spread
+            for d, e in combinations(range(len(self.shape)), 2):
+                here, there = self.layout.block(d, e), self.layout.block(e, d)
+                shared = covariances[d][s][here, here] * covariances[e][s][there, there]
+                result[unknown[:, d] & unknown[:, e]] += shared.sum()
+        return result / len(self.noises)
+
+    def updated(
+        self, index: Index, values: Floats, shape: tuple[int, ...], changed: Index
+    ) -> FittedSamples:
+        """Draw anew for the members with changed cells, in every kept draw, given the others."""
+        if self.scale == 0:
+            return self.config.fit(index, values, shape)
+        check_cells("an update", index, values, shape)
+        generator = np.random.default_rng([self.config.seed, len(values)])
+        y = (values - self.centre) / self.scale
+        several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
+        members = [np.unique(index[changed, axis]) for axis in range(len(shape))]
+        sums = [Sums.of_some(index, axis, own) for axis, own in enumerate(members)]
+        grown = [rows_of(old, new) for old, new in zip(self.shape, shape, strict=True)]
+        vectors = tuple(own[:, rows] for own, rows in zip(self.vectors, grown, strict=True))
+        for s in range(len(self.noises)):
+            tables = [own[s].astype(np.float64) for own in vectors]
+            for axis in [*range(len(shape))] * (2 if several else 1):
+                prior = tables[axis][-1], self.precisions[axis][s]
+                of_axis, cells = sums[axis]
+                drawn = draw_vectors(
+                    self.layout, of_axis, y[cells], tables, prior, self.noises[s], generator
+                )
+                tables[axis][members[axis]] = drawn
+            for own, table in zip(vectors, tables, strict=True):
+                own[s] = table
+        return replace(self, vectors=vectors, seen=seen(index, shape))
+
+    def factors(self) -> tuple[Floats, ...]:
+        """The last draw's vectors, biases left out; an average would mix rotations."""
+        return tuple(own[-1, :-1, 1:].astype(np.float64) for own in self.vectors)
+
+    def state(self) -> State:
+        result: State = {
+            "scalars": np.array([self.centre, self.scale]),
+            "rank": np.array([self.layout.rank]),
+            "noises": self.noises,
+        }
+        for axis in range(self.layout.order):
+            result[f"vectors.{axis}"] = self.vectors[axis]
+            result[f"precisions.{axis}"] = self.precisions[axis]
+            result[f"seen.{axis}"] = self.seen[axis]
+        return result
+
+    @classmethod
+    def of_state(cls, config: BayesianFactorization, state: Mapping[str, NDArray[Any]]) -> Self:
+        order = sum(name.startswith("seen.") for name in state)
+        kinds = ("vectors", "precisions", "seen")
+        tables = [tuple(state[f"{kind}.{axis}"] for axis in range(order)) for kind in kinds]
+        layout = Layout(order, int(state["rank"][0]))
+        centre, scale = state["scalars"].tolist()
+        return cls(config, layout, centre, scale, state["noises"], *tables)
+
+
+@dataclass(frozen=True)
+class BayesianFactorization:
+    """Factorization of every pair of axes, averaged over draws from its posterior."""
+
+    rank: int = 12
+    """Factors per pair of axes."""
+    sweeps: int = 150
+    """Draws of everything."""
+    burn_in: int = 50
+    """The first draws, which still remember the start and are not kept."""
+    seed: int = 0
+    """Of all that is random."""
+
+    kind: ClassVar[type[FittedSamples]] = FittedSamples
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.burn_in < self.sweeps:
+            raise InputError(
+                f"burn_in must be from 0 to below sweeps={self.sweeps}, but is {self.burn_in}"
+            )
+
+    def fit(
+        self,
+        index: Index,
+        values: Floats,
+        shape: tuple[int, ...],
+        report: Report | None = None,
+    ) -> FittedSamples:
+        check_cells("Bayesian factorization", index, values, shape)
+        y, centre, scale = standardised(values)
+        layout, generator = Layout(len(shape), self.rank), np.random.default_rng(self.seed)
+        sums = [Sums.of(index, axis, size) for axis, size in enumerate(shape)]
+        masks, kept, noise = seen(index, shape), self.sweeps - self.burn_in, 0.5
+        tables = [0.1 * generator.standard_normal((size + 1, layout.width)) for size in shape]
+        vectors = tuple(np.empty((kept, size + 1, layout.width), np.float32) for size in shape)
+        precisions = tuple(np.empty((kept, layout.width, layout.width)) for _ in shape)
+        noises = np.empty(kept)
+        for s in range(-self.burn_in, kept):
+            for axis, of_axis in enumerate(sums):
+                prior = draw_prior(tables[axis][:-1][masks[axis]], generator)
+                tables[axis][:-1] = draw_vectors(
+                    layout, of_axis, y, tables, prior, noise, generator
+                )
+                tables[axis][-1] = prior[0]
+                if s >= 0:
+                    precisions[axis][s] = prior[1]
+            noise = draw_noise(y - cell_means(layout, index, tables, range(len(shape))), generator)
+            if s >= 0:
+                noises[s] = noise
+                for own, table in zip(vectors, tables, strict=True):
+                    own[s] = table
+            if report is not None:
+                report(s + self.burn_in + 1, self.sweeps)
+        return FittedSamples(self, layout, centre, scale, noises, vectors, precisions, masks)
+
+
+def _inverse(precisions: Floats) -> Floats:
+    return np.linalg.inv(precisions).astype(np.float64)

@@ -1,0 +1,245 @@
+"""What all commands share: options, reading, progress, writing, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from exchangeable.errors import Failed, InputError
+
+if TYPE_CHECKING:
+    from exchangeable.completer import Completer, Watch
+    from exchangeable.datasets.source import Dataset
+    from exchangeable.table import Table
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TableArgument = Annotated[
+    str,
+    typer.Argument(help="A dataset's name, or a file: CSV, TSV, '::', Parquet, also gzip/zip."),
+]
+Axes = Annotated[str | None, typer.Option(help="Label columns, by name or number: a,b")]
+Value = Annotated[str | None, typer.Option(help="The value column.")]
+Time = Annotated[str | None, typer.Option(help="The time column.")]
+Separator = Annotated[str | None, typer.Option(help="What separates the fields.")]
+Header = Annotated[
+    bool | None, typer.Option("--header/--no-header", help="Whether line 1 has names.")
+]
+Duplicates = Annotated[
+    str, typer.Option(help="A cell that comes again: error, mean, last, first or max.")
+]
+ScaleKind = Annotated[str | None, typer.Option(help="levels, real, binary or positives.")]
+SkipBadLines = Annotated[
+    bool, typer.Option("--skip-bad-lines", help="Leave out lines that do not fit.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="auto, a baseline (mean, bias, vmf, bmf, knn ...), self-supervised, factorized, or "
+        "the folder of a trained model."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Of every draw.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+
+
+def one_line(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn wrong input into one line and exit code 2, and what failed into one and 1."""
+
+    @wraps(command)
+    def wrapped(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return command(*args, **options)
+        except InputError as error:
+            _tell(error)
+            raise typer.Exit(2) from None
+        except Failed as error:
+            _tell(error)
+            raise typer.Exit(1) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except (KeyboardInterrupt, Exception) as error:
+            if os.environ.get("EXCHANGEABLE_TRACE"):
+                raise
+            told = f"{type(error).__name__} {error}".strip()
+            _tell("stopped" if isinstance(error, KeyboardInterrupt) else f"{told}; {_TRACE}")
+            raise typer.Exit(1) from None
+
+    return wrapped
+
+
+_TRACE = "this should not happen: EXCHANGEABLE_TRACE=1 shows where it does"
+
+
+def _tell(error: object) -> None:
+    typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a table is to be read, as the options say."""
+
+    axes: str | None = None
+    value: str | None = None
+    time: str | None = None
+    separator: str | None = None
+    header: bool | None = None
+    duplicates: str = "error"
+    scale: str | None = None
+    skip_bad_lines: bool = False
+
+    def open(self, name: str) -> tuple[Table, Dataset | None]:
+        """A dataset by its name, or else a file."""
+        from exchangeable.datasets import DATASETS, load
+        from exchangeable.table import Table
+
+        if name in DATASETS:
+            if self != Reading():
+                raise InputError(f"{name} is a dataset whose columns are known: give no options")
+            dataset = load(name)
+            return dataset.table, dataset
+        table = Table.read(
+            name,
+            axes=self.axes.split(",") if self.axes else None,
+            value=self.value,
+            time=self.time,
+            separator=self.separator,
+            header=self.header,
+            duplicates=self.duplicates,  # type: ignore[arg-type]  # checked there
+            scale=self.scale,  # type: ignore[arg-type]
+            skip_bad_lines=self.skip_bad_lines,
+        )
+        return table, None
+
+
+class Teller:
+    """Tells what was found and done: in lines as it happens, or all at once as JSON."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.facts: dict[str, Any] = {}
+
+    def say(self, *sentences: str) -> None:
+        if not self.as_json:
+            for sentence in sentences:
+                typer.echo(f"  {sentence}")
+
+    def know(self, **facts: Any) -> None:
+        self.facts |= facts
+
+    def end(self, sentence: str = "") -> None:
+        if self.as_json:
+            typer.echo(json.dumps(self.facts))
+        elif sentence:
+            typer.echo(sentence)
+
+
+@contextmanager
+def watching(quiet: bool = False) -> Iterator[Watch]:
+    """Progress on standard error once something takes two seconds; a line now and then in logs."""
+    if quiet or not sys.stderr.isatty():
+        yield _lines(silent=quiet)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    started = time.monotonic()
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True
+    )
+    task = bar.add_task("", total=1.0)
+
+    def told(what: str, share: float) -> None:
+        if time.monotonic() - started > 2 and not bar.live.is_started:
+            bar.start()
+        bar.update(task, description=what, completed=share)
+
+    try:
+        yield told
+    finally:
+        bar.stop()
+
+
+def _lines(silent: bool) -> Watch:
+    last = [time.monotonic() - 8]
+
+    def told(what: str, share: float) -> None:
+        if not silent and time.monotonic() - last[0] > 10:
+            last[0] = time.monotonic()
+            typer.echo(f"  {share:4.0%}  {what}", err=True)
+
+    return told
+
+
+def completer_of(
+    name: str, reading: Reading, model: str, seed: int, device: str, teller: Teller
+) -> Completer:
+    """A completer that was saved, or one that has read a table."""
+    from exchangeable import checkpoint
+    from exchangeable.completer import Completer
+
+    if Path(name).is_dir() or checkpoint.exists(name):
+        if model != "auto" or reading != Reading():
+            raise InputError(f"{name} is a saved completer: give no options for reading or model")
+        completer = Completer.load(name, device=device)
+        teller.say(f"loaded {name}", *completer.notes_)
+    else:
+        table, _ = reading.open(name)
+        with watching(teller.as_json) as watch:
+            completer = Completer(model, seed=seed, device=device).fit_table(table, watch=watch)
+        teller.say(*completer.notes_)
+    teller.know(notes=list(completer.notes_), model=completer.model_name_)
+    return completer
+
+
+def check_free(path: Path, force: bool) -> Path:
+    """Raise before any work if a file cannot be put there."""
+    if path.is_dir():
+        raise InputError(f"{path}: a file is to be written, but this is a directory")
+    if path.exists() and not force:
+        raise InputError(f"{path} is there already; --force replaces it, --out names another")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.absolute().parent}")
+    return path
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let a file appear only when all of it is on the disk."""
+    temporary = path.with_name(f".{path.name}.new-{os.getpid()}")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise Failed(f"{path} could not be written: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_frame(path: Path, frame: Any) -> None:
+    """As CSV, as TSV or as Parquet, by the name's ending."""
+    endings = {
+        ".csv": lambda place: frame.write_csv(place),
+        ".tsv": lambda place: frame.write_csv(place, separator="\t"),
+        ".parquet": lambda place: frame.write_parquet(place),
+    }
+    write_whole(path, endings[path.suffix.lower()])
+
+
+def check_ending(path: Path) -> None:
+    if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+        raise InputError(f"{path}: .csv, .tsv or .parquet is needed, but this is {path.suffix!r}")

@@ -1,0 +1,233 @@
+"""``exchangeable complete``, ``recommend`` and ``factorize``: answers for a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from exchangeable.cli.common import (
+    AsJson,
+    Axes,
+    Device,
+    Duplicates,
+    Force,
+    Header,
+    Model,
+    Reading,
+    ScaleKind,
+    Seed,
+    Separator,
+    SkipBadLines,
+    TableArgument,
+    Teller,
+    Value,
+    check_ending,
+    check_free,
+    completer_of,
+    one_line,
+    watching,
+    write_frame,
+    write_whole,
+)
+from exchangeable.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_CELLS = 5_000_000
+
+Out = Annotated[Path | None, typer.Option(help="Where to write: .csv, .tsv or .parquet.")]
+
+
+@one_line
+def complete(
+    table: TableArgument,
+    out: Out = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="A file with the cells to answer, a column per axis.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Answer every cell of the table.")] = False,
+    limit: Annotated[int, typer.Option(help="The most cells that --all may write.")] = MOST_CELLS,
+    report: Annotated[
+        Path | None, typer.Option(help="A page to look at: what was read, and how sure it is.")
+    ] = None,
+    model: Model = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+    axes: Axes = None,
+    value: Value = None,
+    separator: Separator = None,
+    header: Header = None,
+    duplicates: Duplicates = "error",
+    scale: ScaleKind = None,
+    skip_bad_lines: SkipBadLines = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fill in a table: predictions with an 80 % interval.
+
+    The cells to fill are those whose value is empty, those of --queries, or --all.
+    """
+    from exchangeable import answers
+
+    if queries is not None and every:
+        raise InputError("cells are those of --queries or --all of them, but both were given")
+    place = out or default_out(table, "completed")
+    check_ending(place)
+    check_free(place, force)
+    if report is not None:
+        check_free(report, force)
+    teller = Teller(as_json)
+    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
+    found, _ = reading.open(table)
+    # All that can be wrong is found out before anything is fitted.
+    asked = answers.Asked.of(found, queries=queries, every=every, limit=limit)
+    from exchangeable.completer import Completer
+
+    with watching(as_json) as watch:
+        completer = Completer(model, seed=seed, device=device).fit_table(found, watch=watch)
+    teller.say(*completer.notes_)
+    frame = asked.answered(completer)
+    if report is not None:
+        from exchangeable.report import page
+
+        with watching(as_json) as watch:
+            content = page(table, found, completer, watch)
+        write_whole(report, lambda path: path.write_text(content, encoding="utf-8"))
+    write_frame(place, frame)
+    teller.know(
+        notes=list(completer.notes_),
+        model=completer.model_name_,
+        out=str(place),
+        answered=asked.number,
+        report=None if report is None else str(report),
+    )
+    page_told = "" if report is None else f", and a report to {report}"
+    teller.end(f"answered {asked.number:,} cells, written to {place}{page_told}")
+
+
+@one_line
+def recommend(
+    table: Annotated[str, typer.Argument(help="A dataset, a file, or a saved completer.")],
+    member: Annotated[str, typer.Argument(help="For whom: the label of a member.")],
+    n: Annotated[int, typer.Option("-n", help="How many.")] = 10,
+    axis: Annotated[str, typer.Option(help="The member's axis, by name or number from 0.")] = "0",
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(help="A rating of the member, LABEL=VALUE, that is not in the table; again."),
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(help="With more than two axes: AXIS=LABEL of another axis; again."),
+    ] = None,
+    model: Model = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
+    axes: Axes = None,
+    value: Value = None,
+    separator: Separator = None,
+    header: Header = None,
+    duplicates: Duplicates = "error",
+    scale: ScaleKind = None,
+    skip_bad_lines: SkipBadLines = False,
+    as_json: AsJson = False,
+) -> None:
+    """The best unseen cells of a member, known or new."""
+    from exchangeable.answers import label_like
+
+    teller = Teller(as_json)
+    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
+    ratings = {label: _number(text, label) for label, text in _pairs("--rate", rate)}
+    completer = completer_of(table, reading, model, seed, device, teller)
+    place = int(axis) if axis.isdecimal() else axis
+    at = completer._axis(place)
+    others = [number for number in range(completer.table_.order) if number != at]
+    typed = {label_like(completer.table_, others[0], k): v for k, v in ratings.items()}
+    fixed = {}
+    for name, label in _pairs("--given", given):
+        fixed[name] = label_like(completer.table_, completer._axis(name), label)
+    found = completer.recommend(
+        label_like(completer.table_, at, member),
+        n,
+        axis=at,
+        ratings=typed or None,
+        given=fixed or None,
+    )
+    rows = _polars(found)
+    teller.know(member=member, recommended=rows.to_dicts())
+    for row in rows.iter_rows(named=True):
+        labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)
+        mean, low, high = list(row.values())[-3:]
+        teller.say(f"{mean:8.3f}  ({low:.2f} to {high:.2f})  {labels}")
+    known = "" if len(rows) else f"nothing is left to recommend to {member}"
+    teller.end(known)
+
+
+@one_line
+def factorize(
+    table: Annotated[str, typer.Argument(help="A dataset, a file, or a saved completer.")],
+    out: Out = None,
+    neighbours: Annotated[int, typer.Option(help="Nearest members to name.")] = 3,
+    model: Model = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+    axes: Axes = None,
+    value: Value = None,
+    separator: Separator = None,
+    header: Header = None,
+    duplicates: Duplicates = "error",
+    scale: ScaleKind = None,
+    skip_bad_lines: SkipBadLines = False,
+    as_json: AsJson = False,
+) -> None:
+    """One vector for each member of every axis, and who is nearest to whom."""
+    from exchangeable.answers import factor_frame
+
+    place = out or default_out(table, "factors")
+    check_ending(place)
+    check_free(place, force)
+    teller = Teller(as_json)
+    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
+    completer = completer_of(table, reading, model, seed, device, teller)
+    frame = factor_frame(completer, neighbours)
+    write_frame(place, frame)
+    for axis, size in zip(completer.table_.axes, completer.table_.shape, strict=True):
+        example = frame.filter(frame["axis"] == axis).row(0, named=True)
+        teller.say(f"{size:,} {axis}: {example['member']} is nearest to {example['nearest']}")
+    teller.know(out=str(place), members=len(frame))
+    teller.end(f"vectors of {len(frame):,} members, written to {place}")
+
+
+def default_out(name: str, what: str) -> Path:
+    """Beside the input: ratings.csv.gz becomes ratings.completed.csv."""
+    path = Path(name)
+    stem = path.name
+    for ending in (".gz", ".zip", ".csv", ".tsv", ".txt", ".dat", ".data", ".parquet"):
+        stem = stem[: -len(ending)] if stem.lower().endswith(ending) else stem
+    return Path(path.parent, f"{stem or 'table'}.{what}.csv")
+
+
+def _pairs(option: str, given: list[str] | None) -> list[tuple[str, str]]:
+    pairs = []
+    for text in given or []:
+        name, equals, rest = text.rpartition("=")
+        if not equals or not name:
+            raise InputError(f"{option} takes NAME=VALUE, but came as {text!r}")
+        pairs.append((name, rest))
+    return pairs
+
+
+def _number(text: str, label: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"the rating of {label!r} must be a number, but is {text!r}") from None
+
+
+def _polars(frame: Any) -> pl.DataFrame:
+    import polars as pl
+
+    return frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)

@@ -1,0 +1,262 @@
+"""``exchangeable train`` and ``finetune``: models to keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from exchangeable.cli.common import (
+    AsJson,
+    Axes,
+    Device,
+    Duplicates,
+    Force,
+    Header,
+    Reading,
+    ScaleKind,
+    Seed,
+    Separator,
+    SkipBadLines,
+    TableArgument,
+    Teller,
+    Value,
+    one_line,
+    watching,
+)
+from exchangeable.errors import InputError
+
+if TYPE_CHECKING:
+    from exchangeable.table import Table
+    from exchangeable.trained import TrainedModel
+
+Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
+Batch = Annotated[
+    str | None, typer.Option(help="Cells of a step: full, uniform, conditional or rows-columns.")
+]
+BatchCells = Annotated[int | None, typer.Option(help="About how many cells a step sees.")]
+LearningRate = Annotated[float | None, typer.Option(help="The highest learning rate.")]
+Patience = Annotated[
+    int | None, typer.Option(help="Looks at the validation cells without gain before it stops.")
+]
+Validation = Annotated[float, typer.Option(help="Share of the cells that choices are made on.")]
+SaveEvery = Annotated[float, typer.Option(help="Seconds between two savings.")]
+Split = Annotated[
+    str | None, typer.Option(help="Train on what this split of a dataset shows, and no more.")
+]
+OutFolder = Annotated[Path, typer.Option(help="The folder for the model.")]
+Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
+
+
+@one_line
+def train(
+    table: TableArgument,
+    out: OutFolder,
+    recipe: Annotated[str, typer.Option(help="self-supervised or factorized.")] = "self-supervised",
+    steps: Steps = None,
+    width: Annotated[int | None, typer.Option(help="Channels of every layer.")] = None,
+    depth: Annotated[int | None, typer.Option(help="Layers.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="one-hot, or scale-free for tables of other scales too.")
+    ] = None,
+    batch: Batch = None,
+    batch_cells: BatchCells = None,
+    learning_rate: LearningRate = None,
+    hide: Annotated[str | None, typer.Option(help="flat, rows, columns or mixed.")] = None,
+    loss: Annotated[str | None, typer.Option(help="cross-entropy, squared or both.")] = None,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Steps between two looks at the validation cells.")
+    ] = None,
+    patience: Patience = None,
+    validation: Validation = 0.05,
+    split: Split = None,
+    features: Annotated[
+        list[str] | None, typer.Option(help="AXIS=FILE with features of its members; again.")
+    ] = None,
+    precision: Precision = "auto",
+    save_every: SaveEvery = 60.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where --out stands.")] = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+    axes: Axes = None,
+    value: Value = None,
+    separator: Separator = None,
+    header: Header = None,
+    duplicates: Duplicates = "error",
+    scale: ScaleKind = None,
+    skip_bad_lines: SkipBadLines = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on."""
+    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
+    _check_out(out, force, resume)
+    from exchangeable import fitting
+    from exchangeable.budget import device_of
+    from exchangeable.recipes import recipe_of
+    from exchangeable.trained import Execution, train_model
+    from exchangeable.values import codec_for
+
+    chosen, where, teller = recipe_of(recipe), device_of(device), Teller(as_json)
+    changed = {
+        "steps": steps,
+        "batch": batch,
+        "batch_cells": batch_cells,
+        "learning_rate": learning_rate,
+        "hide": hide,
+        "loss": loss,
+        "evaluate_every": evaluate_every,
+        "patience": patience,
+        "seed": seed,
+    }
+    given = {name: setting for name, setting in changed.items() if setting is not None}
+    training = replace(chosen.training, **given)  # type: ignore[arg-type]
+    _check_precision(precision)
+    found = _shown(reading, table, split)
+    cells, notes = fitting.observed_cells(fitting.in_label_order(found), seed)
+    teller.say(*notes)
+    members = fitting.features_of(fitting.in_label_order(found), _feature_files(features))
+    codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
+    sizes = tuple(0 if f is None else f.shape[1] for f in members or ())
+    config = _resized(chosen.model(codec, found.order, sizes), width, depth)
+    task = fitting.task_of(cells, members, validation, seed)
+    with watching(as_json) as watch:
+        trained = train_model(
+            config,
+            codec,
+            task,
+            training,
+            name=recipe,
+            facts=fitting.facts_of(cells),
+            execution=Execution(
+                where,
+                precision=precision,  # type: ignore[arg-type]
+                folder=out,
+                save_every=save_every,
+                report=fitting.reporting(watch),
+                say=teller.say,
+            ),
+            resume=resume,
+        )
+    _end(teller, trained, out)
+
+
+@one_line
+def finetune(
+    model: Annotated[Path, typer.Argument(help="The folder of a trained model.")],
+    table: TableArgument,
+    out: OutFolder,
+    steps: Annotated[int, typer.Option(help="Gradient steps.")] = 200,
+    learning_rate: Annotated[float, typer.Option(help="The highest learning rate.")] = 1e-3,
+    batch: Batch = None,
+    batch_cells: BatchCells = None,
+    validation: Validation = 0.05,
+    split: Split = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+    axes: Axes = None,
+    value: Value = None,
+    separator: Separator = None,
+    header: Header = None,
+    duplicates: Duplicates = "error",
+    scale: ScaleKind = None,
+    skip_bad_lines: SkipBadLines = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model further on a table of yours; what does not help is not kept."""
+    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
+    _check_out(out, force, resume=False)
+    from exchangeable.answering import ModelAnswerer
+    from exchangeable.completer import Completer
+    from exchangeable.trained import TrainedModel
+
+    teller, first = Teller(as_json), TrainedModel.load(model)
+    given = {"batch": batch, "batch_cells": batch_cells}
+    kept = {name: setting for name, setting in given.items() if setting is not None}
+    training = replace(
+        first.training,
+        steps=steps,
+        learning_rate=learning_rate,
+        seed=seed,
+        **kept,  # type: ignore[arg-type]
+    )
+    completer = Completer(str(model), seed=seed, device=device, validation=validation)
+    completer.fit_table(_shown(reading, table, split))
+    teller.say(*completer.notes_)
+    with watching(as_json) as watch:
+        completer.finetune(training=training, watch=watch)
+    assert isinstance(completer.answerer_, ModelAnswerer)
+    completer.answerer_.trained.save(out)
+    _end(teller, completer.answerer_.trained, out)
+
+
+def _end(teller: Teller, trained: TrainedModel, out: Path) -> None:
+    facts = {name.replace(" ", "_"): fact for name, fact in trained.facts.items()}
+    teller.know(out=str(out), **facts)
+    judged = trained.facts.get("validation RMSE")
+    rmse = "" if judged is None else f", validation RMSE {judged:.4f}"
+    step = f"best at step {trained.facts['best step']:,} of {trained.facts['steps']:,}"
+    teller.end(f"trained {trained.name}: {step}{rmse}; saved in {out}")
+
+
+def _check_out(out: Path, force: bool, resume: bool) -> None:
+    from exchangeable import checkpoint, swapping
+
+    swapping.check_replaceable(swapping.folder_of(out))
+    if checkpoint.exists(out) and not (force or resume):
+        raise InputError(f"{out} is there already; --resume goes on with it, --force replaces it")
+
+
+def _check_precision(precision: str) -> None:
+    if precision not in ("auto", "float32", "bfloat16"):
+        raise InputError(f"precision must be auto, float32 or bfloat16, but is {precision!r}")
+
+
+def _shown(reading: Reading, name: str, split: str | None) -> Table:
+    """The table, or what a split of it shows for training."""
+    import numpy as np
+
+    from exchangeable.evaluation import part
+
+    table, dataset = reading.open(name)
+    if split is None:
+        return table
+    known = {} if dataset is None else dataset.splits
+    if split not in known:
+        listed = ", ".join(known) or "none"
+        raise InputError(f"split must be one that comes with the data ({listed}), but is {split!r}")
+    return part(table, np.concatenate([known[split].train, known[split].validation]))
+
+
+def _feature_files(given: list[str] | None) -> dict[str, Any]:
+    """Frames about members, by axis; a file's columns are typed as they look."""
+    import polars as pl
+
+    frames = {}
+    for text in given or []:
+        axis, equals, path = text.partition("=")
+        if not equals:
+            raise InputError(f"--features takes AXIS=FILE, but came as {text!r}")
+        try:
+            parquet = path.lower().endswith(".parquet")
+            frames[axis] = pl.read_parquet(path) if parquet else pl.read_csv(path)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise InputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
+    return frames
+
+
+def _resized(config: Any, width: int | None, depth: int | None) -> Any:
+    sizes = {name: n for name, n in {"width": width, "depth": depth}.items() if n is not None}
+    if sizes and not hasattr(config, "width"):
+        raise InputError("width and depth are of the self-supervised recipe, but this is another")
+    from exchangeable.recipes import build
+
+    try:
+        resized = replace(config, **sizes)
+        build(resized)  # some sizes do not go together, which only the layers know
+        return resized
+    except ValueError as error:
+        raise InputError(str(error)) from None

@@ -1,0 +1,406 @@
+"""The estimator that people use: fit it to a table, and ask it for any cell.
+
+Labels go in and labels come out. Inside, members are numbered in the order of their labels, so
+that the same table gives the same answers in whatever order its rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags, column_or_1d
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from exchangeable import fitting
+from exchangeable.answering import Answerer, Cells, ModelAnswerer
+from exchangeable.budget import device_of
+from exchangeable.distributions import Distribution
+from exchangeable.errors import InputError
+from exchangeable.frames import frame_of, native_frame
+from exchangeable.labels import UNKNOWN, Codes, column_of, missing_labels
+from exchangeable.scale import Kind
+from exchangeable.stored import load_completer, save_completer
+from exchangeable.table import Duplicates, Table
+from exchangeable.training import TrainingConfig
+
+Floats = NDArray[np.float64]
+Watch = Callable[[str, float], None]
+"""Hears what is being done and which share of it is done."""
+
+MOST_CANDIDATES = 20_000_000
+"""Cells that ``recommend`` compares at most."""
+
+
+class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Completes a table of interactions: any cell, with how sure it is.
+
+    ``model`` is ``"auto"``, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``, ``knn`` ...),
+    ``"self-supervised"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
+    model. Until a pretrained model is part of the package, ``auto`` is the variational matrix
+    factorization.
+
+    >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
+    >>> completer = Completer().fit(cells, [5, 4, 2, 1])
+    >>> completer.predict([("bob", "Alien"), ("cleo", "Heat")]).shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        model: str = "auto",
+        *,
+        seed: int = 0,
+        device: str = "auto",
+        scale: Kind | None = None,
+        duplicates: Duplicates = "error",
+        validation: float = 0.05,
+        training: TrainingConfig | None = None,
+    ) -> None:
+        self.model = model
+        self.seed = seed
+        self.device = device
+        self.scale = scale
+        self.duplicates = duplicates
+        self.validation = validation
+        self.training = training
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        features: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
+    ) -> Self:
+        """Read the observed cells; only models that are trained take gradient steps.
+
+        ``X`` has a column of labels for each axis and ``y`` the values; without ``y`` a frame
+        has a column of values too, or every row is a 1. ``features`` are frames about members,
+        by the name of their axis, for models that are trained.
+        """
+        cells, values = checked_input(X, y)
+        table = Table.of(cells, values, scale=self.scale, duplicates=self.duplicates)
+        return self.fit_table(table, features=features, watch=watch)
+
+    def fit_table(
+        self,
+        table: Table,
+        *,
+        features: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
+    ) -> Self:
+        """Read a table that was made before, say from a file."""
+        given = fitting.Given(
+            fitting.in_label_order(table),
+            model=self.model,
+            seed=self.seed,
+            device=device_of(self.device),
+            validation=self.validation,
+            training=self.training,
+            features=features,
+            watch=watch or _nobody,
+        )
+        self._take(fitting.fit(given))
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """The expected value of each cell: (Q,). A member never seen gets what others get."""
+        return _numpy(self.distribution(X).mean())
+
+    def predict_interval(self, X: Any, coverage: float = 0.8) -> Floats:
+        """Between which values each cell lies with a chance of ``coverage``: (Q, 2)."""
+        if not 0 < coverage < 1:
+            raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
+        answers, tail = self.distribution(X), (1 - coverage) / 2
+        ends = [_numpy(answers.quantile(share)) for share in (tail, 1 - tail)]
+        return np.stack(ends, axis=1)
+
+    @available_if(lambda self: not hasattr(self, "cells_") or bool(self.levels_))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Floats:
+        """The probability of each level of the scale, in the order of ``levels_``: (Q, L).
+
+        Only where values have levels, so that real numbers have no such method.
+        """
+        return _numpy(self.distribution(X).probabilities())
+
+    @property
+    def levels_(self) -> tuple[float, ...]:
+        """The levels of the scale, ascending; none where values are real numbers."""
+        check_is_fitted(self)
+        return self.cells_.scale.levels
+
+    def distribution(self, X: Any) -> Distribution:
+        """All that is known of each cell."""
+        check_is_fitted(self)
+        return self.answerer_.answer(self._asked(X))
+
+    def recommend(
+        self,
+        member: Any,
+        n: int = 10,
+        *,
+        axis: int | str = 0,
+        ratings: Any = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The ``n`` best unseen cells of a member, best first, with an 80 % interval.
+
+        ``ratings`` are cells of the member that are taken into account and not kept: a mapping
+        from labels to values, or a frame. So a new member can be answered at once. With more
+        than two axes the best combinations are listed; ``given`` fixes members of other axes.
+        """
+        check_is_fitted(self)
+        if not isinstance(n, int) or n < 1:
+            raise InputError(f"n must be a whole number of 1 or more, but is {n!r}")
+        place = self._axis(axis)
+        asked = self if ratings is None else self._with_ratings(member, place, ratings)
+        table = asked.table_
+        code = int(table.vocabularies[place].encode(column_of("member", [member]))[0])
+        cells = _candidates(table, place, code, given or {})
+        if code != UNKNOWN:
+            seen = table.index[~np.isnan(table.values)]
+            cells = cells[~np.isin(_keys(cells, table.shape), _keys(seen, table.shape))]
+        means = _numpy(asked.answerer_.answer(cells).mean())
+        # Rounded, so that what is equal but for the last bits keeps the order of its labels.
+        best = cells[np.argsort(-np.round(means, 9), kind="stable")[:n]]
+        return asked._frame_without(place, best)
+
+    def update(self, X: Any, y: Any = None) -> Self:
+        """Take in new cells, of known or new members; a cell seen before gets its new value.
+
+        Nothing is trained. New members are answered from their own cells.
+        """
+        check_is_fitted(self)
+        fitted = fitting.updated(self._fitted(), self._small_table(X, y))
+        self._take(fitted)
+        return self
+
+    def factors(self, axis: int | str = 0) -> Any:
+        """One vector for each member of an axis, in a frame with its labels."""
+        check_is_fitted(self)
+        place = self._axis(axis)
+        vectors = self.answerer_.factors()[place]
+        vocabulary = self.table_.vocabularies[place]
+        columns = {self.table_.axes[place]: vocabulary.decode(np.arange(len(vocabulary)))}
+        for number, column in enumerate(vectors.T[:, : len(vocabulary)], start=1):
+            columns[f"factor {number}"] = pl.Series(column)
+        return native_frame(columns, self.table_.native)
+
+    def finetune(
+        self,
+        *,
+        steps: int = 200,
+        training: TrainingConfig | None = None,
+        watch: Watch | None = None,
+    ) -> Self:
+        """Gradient steps on this table from where the model stands, as far as they help.
+
+        What helps is judged on validation cells, so it does not get worse on those.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.answerer_, ModelAnswerer):
+            raise InputError(f"finetuning needs a trained model, but this is {self.model_name_}")
+        self._take(
+            fitting.finetuned(
+                self._fitted(),
+                training or TrainingConfig(steps=steps, learning_rate=1e-3, seed=self.seed),
+                self.validation,
+                watch or _nobody,
+            )
+        )
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """To a folder, in one go: the model, the table's cells and its labels."""
+        check_is_fitted(self)
+        save_completer(path, self.get_params(), self._fitted())
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto") -> Self:
+        """From a folder, after every byte was verified; a model reads the cells anew."""
+        params, fitted = load_completer(path, device_of(device))
+        completer = cls(**params, device=device)
+        completer._take(fitted)
+        return completer
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.target_tags.required = False
+        # Labels of cells never seen say nothing, so there is little to be learned from numbers.
+        tags.regressor_tags.poor_score = True
+        tags.non_deterministic = False
+        return tags
+
+    def _fitted(self) -> fitting.Fitted:
+        return fitting.Fitted(
+            self.table_, self.cells_, self.answerer_, self.notes_, self.model_name_
+        )
+
+    def _take(self, fitted: fitting.Fitted) -> None:
+        self.table_: Table = fitted.table
+        self.cells_: Cells = fitted.cells
+        self.answerer_: Answerer = fitted.answerer
+        self.notes_: tuple[str, ...] = fitted.notes
+        self.model_name_: str = fitted.name
+        self.n_features_in_ = fitted.table.order
+
+    def _asked(self, X: Any) -> Codes:
+        X, _ = checked_input(X, None)
+        frame, _ = frame_of(X)
+        table = self.table_
+        if not set(table.axes) <= set(frame.columns) and len(frame.columns) != table.order:
+            raise InputError(
+                f"X has {len(frame.columns)} features, but Completer is expecting {table.order} "
+                f"features as input: a column for each axis ({', '.join(table.axes)})"
+            )
+        asked = table.axes if set(table.axes) <= set(frame.columns) else frame.columns
+        for column in asked:
+            missing = missing_labels(frame[column])
+            if missing.any():
+                raise InputError(
+                    f"every cell must have a label in {column!r}, but that of row "
+                    f"{int(missing.argmax()) + 1} is missing (NaN or null)"
+                )
+        return table.cells(frame)
+
+    def _axis(self, axis: int | str) -> int:
+        names = self.table_.axes
+        if axis in names:
+            return names.index(str(axis))
+        if isinstance(axis, int) and not isinstance(axis, bool) and 0 <= axis < len(names):
+            return axis
+        raise InputError(
+            f"axis must be one of {', '.join(names)}, or 0 to {len(names) - 1}, but is {axis!r}"
+        )
+
+    def _small_table(self, X: Any, y: Any) -> Table:
+        """Further cells as a table of its own, with the columns of the first one."""
+        frame, _ = frame_of(X)
+        known = self.table_
+        named = set(known.axes) <= set(frame.columns)
+        axes = list(known.axes) if named else list(frame.columns)
+        if y is None and not named:
+            axes = axes[: known.order]
+        if len(axes) != known.order:
+            raise InputError(
+                f"X has {len(axes)} features, but Completer is expecting {known.order} features "
+                f"as input: a column for each axis ({', '.join(known.axes)})"
+            )
+        value = known.value_name if y is None and known.value_name in frame.columns else None
+        return Table.of(X, y, axes=axes, value=value, duplicates=self.duplicates)
+
+    def _with_ratings(self, member: Any, place: int, ratings: Any) -> Completer:
+        """A completer that knows the ratings of a member too; this one does not change."""
+        rest = [axis for number, axis in enumerate(self.table_.axes) if number != place]
+        if isinstance(ratings, Mapping):
+            if len(rest) != 1:
+                raise InputError(
+                    f"ratings must be a frame with columns {', '.join(rest)} and values, but are "
+                    f"a mapping"
+                )
+            labels = {rest[0]: column_of(rest[0], list(ratings))}
+            values = np.asarray(list(ratings.values()), dtype=np.float64)
+        else:
+            frame, _ = frame_of(ratings)
+            if len(frame.columns) != len(rest) + 1:
+                raise InputError(
+                    f"ratings must have columns {', '.join(rest)} and values, but have "
+                    f"{frame.columns}"
+                )
+            labels = dict(zip(rest, frame.iter_columns(), strict=False))
+            values = frame[:, -1].cast(pl.Float64).to_numpy()
+        labels[self.table_.axes[place]] = column_of("member", [member] * len(values))
+        cells = pl.DataFrame({axis: labels[axis] for axis in self.table_.axes})
+        other = type(self)(**self.get_params())
+        other._take(fitting.updated(self._fitted(), self._small_table(cells, values)))
+        return other
+
+    def _frame_without(self, place: int, index: Codes) -> Any:
+        """Labels of all axes but one, with what is answered."""
+        table, answers = self.table_, self.answerer_.answer(index)
+        columns = {
+            axis: table.vocabularies[a].decode(index[:, a])
+            for a, axis in enumerate(table.axes)
+            if a != place
+        }
+        named = {
+            table.value_name or "score": answers.mean(),
+            "low": answers.quantile(0.1),
+            "high": answers.quantile(0.9),
+        }
+        columns |= {name: pl.Series(name, _numpy(column)) for name, column in named.items()}
+        return native_frame(columns, table.native)
+
+
+def checked_input(X: Any, y: Any) -> tuple[Any, Any]:
+    """What scikit-learn's users may pass, refused in its words where it cannot be taken."""
+    if y is not None and hasattr(X, "tocoo"):
+        raise InputError("sparse input is a table of its own: pass it without y")
+    given = np.asarray(X) if not hasattr(X, "columns") and hasattr(X, "__array__") else X
+    for name, data in (("X", given), ("y", y)):
+        if isinstance(data, np.ndarray) and data.dtype.kind == "c":
+            raise InputError(f"Complex data not supported, but {name} holds {data.dtype}")
+    if isinstance(given, np.ndarray) and given.ndim == 1:
+        raise InputError(
+            "cells are needed as a table with a column for each axis, but came as a list. "
+            "Reshape your data with [cells] if it is one cell."
+        )
+    if isinstance(given, np.ndarray) and given.ndim == 2:
+        if not given.shape[1]:
+            raise InputError(
+                f"Found array with 0 feature(s) (shape={given.shape}) while a minimum of 1 is "
+                f"required."
+            )
+        if given.dtype.kind == "f" and not np.isfinite(given).all():
+            raise InputError("labels must be given and finite, but some in X are NaN or infinity")
+    if y is None:
+        return given, None
+    values = np.asarray(y)
+    return given, column_or_1d(values, warn=True) if values.ndim == 2 else values
+
+
+def _candidates(table: Table, place: int, code: int, given: Mapping[str, Any]) -> Codes:
+    """All cells of a member, or those with the given members of other axes."""
+    unknown = set(given) - {axis for number, axis in enumerate(table.axes) if number != place}
+    if unknown:
+        raise InputError(f"given must name other axes of {table.axes}, but names {sorted(unknown)}")
+    choices: list[Any] = []
+    for number, axis in enumerate(table.axes):
+        if number == place:
+            choices.append([code])
+        elif axis in given:
+            found = table.vocabularies[number].encode(column_of(axis, [given[axis]]))
+            if found[0] == UNKNOWN:
+                raise InputError(f"{axis} must be known, but {given[axis]!r} is not")
+            choices.append(found)
+        else:
+            choices.append(range(table.shape[number]))
+    many = int(np.prod([float(len(choice)) for choice in choices]))
+    if many > MOST_CANDIDATES:
+        raise InputError(
+            f"at most {MOST_CANDIDATES:,} cells can be compared, but there are {many:,}; fix "
+            f"members of other axes with given"
+        )
+    grids = np.meshgrid(*[np.asarray(choice, dtype=np.int64) for choice in choices], indexing="ij")
+    return np.stack([grid.ravel() for grid in grids], axis=1)
+
+
+def _keys(index: Codes, shape: tuple[int, ...]) -> Codes:
+    return np.ravel_multi_index(tuple(index.T), shape).astype(np.int64)
+
+
+def _numpy(tensor: Any) -> Floats:
+    return tensor.double().cpu().numpy()
+
+
+def _nobody(what: str, share: float) -> None:
+    """Nobody watches."""

@@ -1,0 +1,177 @@
+"""What is answered for a cell: a distribution, with its mean, quantiles and probabilities.
+
+Every kind works on Q cells at once. Quantiles are real numbers, for scales with levels too:
+a level's probability is spread evenly over the values that are nearest to it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from exchangeable.errors import InputError
+
+_LEAST = 1e-12  # of a probability, so that its logarithm is finite
+
+
+class Distribution(Protocol):
+    """Answers for Q cells."""
+
+    def mean(self) -> Tensor:
+        """(Q,)"""
+        ...
+
+    def quantile(self, share: float) -> Tensor:
+        """The value below which ``share`` of the probability lies: (Q,)."""
+        ...
+
+    def probabilities(self) -> Tensor:
+        """Of each level, for scales that have them: (Q, L)."""
+        ...
+
+    def log_likelihood(self, values: Tensor) -> Tensor:
+        """Log probability of a level, or log density of a real number: (Q,) -> (Q,)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class OnLevels:
+    """A probability for each of L levels.
+
+    >>> answer = OnLevels(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[0.25, 0.5, 0.25]]).log())
+    >>> answer.mean().tolist(), answer.quantile(0.5).tolist()
+    ([2.0], [2.0])
+    """
+
+    levels: Tensor  # (L,), ascending
+    log_probabilities: Tensor  # (Q, L)
+
+    def mean(self) -> Tensor:
+        return self.probabilities() @ self.levels
+
+    def probabilities(self) -> Tensor:
+        return self.log_probabilities.exp()
+
+    def quantile(self, share: float) -> Tensor:
+        edges = edges_of(self.levels)
+        below = self.probabilities().cumsum(dim=1)  # (Q, L)
+        wanted = torch.full_like(below[:, :1], share)
+        at = torch.searchsorted(below, wanted).clamp(max=len(self.levels) - 1)
+        mass = self.probabilities().gather(1, at).clamp(min=_LEAST)
+        within = ((wanted - below.gather(1, at)) / mass + 1).clamp(0, 1).squeeze(1)
+        at = at.squeeze(1)
+        value = edges[at] + within * (edges[at + 1] - edges[at])
+        return value.clamp(float(self.levels[0]), float(self.levels[-1]))
+
+    def log_likelihood(self, values: Tensor) -> Tensor:
+        at = nearest_level(values, self.levels)
+        return self.log_probabilities.gather(1, at[:, None]).squeeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """A mean and a deviation, within the ends of the levels where a scale has them."""
+
+    location: Tensor  # (Q,)
+    deviation: Tensor  # (Q,)
+    levels: Tensor | None = None  # (L,), ascending
+
+    def mean(self) -> Tensor:
+        return self._inside(self.location)
+
+    def probabilities(self) -> Tensor:
+        return self._on_levels().probabilities()
+
+    def quantile(self, share: float) -> Tensor:
+        away = torch.special.ndtri(self.location.new_tensor(share))
+        return self._inside(self.location + self.deviation * away)
+
+    def log_likelihood(self, values: Tensor) -> Tensor:
+        if self.levels is not None:
+            return self._on_levels().log_likelihood(values)
+        away = (values - self.location) / self.deviation.clamp(min=_LEAST)
+        constant = 0.5 * math.log(2 * math.pi)
+        return -0.5 * away**2 - self.deviation.clamp(min=_LEAST).log() - constant
+
+    def _on_levels(self) -> OnLevels:
+        if self.levels is None:
+            raise InputError("probabilities need a scale with levels, but the values are real")
+        inner = edges_of(self.levels)[1:-1]
+        spread = self.deviation.clamp(min=_LEAST)[:, None]
+        below = torch.special.ndtr((inner - self.location[:, None]) / spread)
+        return OnLevels(self.levels, log_masses(below))
+
+    def _inside(self, values: Tensor) -> Tensor:
+        if self.levels is None:
+            return values
+        return values.clamp(float(self.levels[0]), float(self.levels[-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticMixture:
+    """A mixture of C logistic distributions for each cell, of real numbers."""
+
+    log_weights: Tensor  # (Q, C)
+    locations: Tensor  # (Q, C)
+    scales: Tensor  # (Q, C)
+
+    def mean(self) -> Tensor:
+        return (self.log_weights.exp() * self.locations).sum(dim=1)
+
+    def below(self, values: Tensor) -> Tensor:
+        """The probability of less than each of ``values`` (Q, V): (Q, V)."""
+        away = (values.unsqueeze(-1) - self.locations.unsqueeze(1)) / self.scales.unsqueeze(1)
+        return (self.log_weights.exp().unsqueeze(1) * away.sigmoid()).sum(dim=-1)
+
+    def on_levels(self, levels: Tensor) -> OnLevels:
+        """The probability of the values that are nearest to each level."""
+        inner = edges_of(levels)[1:-1].expand(len(self.locations), -1)
+        return OnLevels(levels, log_masses(self.below(inner)))
+
+    def probabilities(self) -> Tensor:
+        raise InputError("probabilities need a scale with levels, but the values are real")
+
+    def quantile(self, share: float) -> Tensor:
+        # Each component's own quantile; that of the mixture lies between the outer two.
+        own = self.locations + self.scales * math.log(share / (1 - share))
+        low, high = own.amin(dim=1), own.amax(dim=1)
+        for _ in range(60):  # halves the interval down to rounding
+            middle = (low + high) / 2
+            less = self.below(middle[:, None]).squeeze(1) < share
+            low, high = torch.where(less, middle, low), torch.where(less, high, middle)
+        return (low + high) / 2
+
+    def log_likelihood(self, values: Tensor) -> Tensor:
+        away = (values[:, None] - self.locations) / self.scales
+        density = torch.nn.functional.logsigmoid(away) + torch.nn.functional.logsigmoid(-away)
+        return (self.log_weights + density - self.scales.log()).logsumexp(dim=1)
+
+
+def edges_of(levels: Tensor) -> Tensor:
+    """Where the values nearest to each level begin and end: (L,) -> (L + 1,)."""
+    if len(levels) == 1:
+        return torch.stack([levels[0] - 0.5, levels[0] + 0.5])
+    middle = (levels[1:] + levels[:-1]) / 2
+    first, last = 2 * levels[:1] - middle[:1], 2 * levels[-1:] - middle[-1:]
+    return torch.cat([first, middle, last])
+
+
+def nearest_level(values: Tensor, levels: Tensor) -> Tensor:
+    """Which level each value is nearest to: (Q,) -> (Q,)."""
+    if len(levels) == 1:
+        return torch.zeros(len(values), dtype=torch.int64, device=values.device)
+    return torch.searchsorted(edges_of(levels)[1:-1].contiguous(), values.contiguous())
+
+
+def log_masses(below: Tensor) -> Tensor:
+    """Log probability between ascending cuts, (Q, L - 1) of probabilities below: (Q, L)."""
+    zero, one = torch.zeros_like(below[:, :1]), torch.ones_like(below[:, :1])
+    if not below.shape[1]:
+        return below.new_zeros(len(below), 1)
+    masses = torch.cat([below, one], dim=1) - torch.cat([zero, below], dim=1)
+    masses = masses.clamp(min=_LEAST if below.dtype == torch.float64 else 1e-7)
+    return (masses / masses.sum(dim=1, keepdim=True)).log()

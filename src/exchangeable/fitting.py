@@ -1,0 +1,290 @@
+"""From a labelled table to something that answers for it, and on to one with more cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from exchangeable import checkpoint
+from exchangeable.answering import Answerer, Cells, ModelAnswerer, fitted_baseline
+from exchangeable.baselines import BASELINES
+from exchangeable.errors import InputError
+from exchangeable.features import MemberFeatures
+from exchangeable.labels import Codes
+from exchangeable.layers import Features
+from exchangeable.recipes import RECIPES
+from exchangeable.scale import Scale
+from exchangeable.splits import by_share
+from exchangeable.table import Table
+from exchangeable.trained import Execution, TrainedModel, train_model
+from exchangeable.training import Progress, Task, TrainingConfig
+from exchangeable.values import Reference, codec_for, negatives
+
+DEFAULT = "vmf"
+"""Who answers when nobody was chosen, until a pretrained model is part of the package."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """All that fitting depends on."""
+
+    table: Table
+    model: str = "auto"
+    seed: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    validation: float = 0.05
+    training: TrainingConfig | None = None
+    features: Mapping[str, Any] | None = None
+    watch: Callable[[str, float], None] = lambda what, share: None
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A table, its cells as numbers, who answers for them, and what there is to tell."""
+
+    table: Table
+    cells: Cells
+    answerer: Answerer
+    notes: tuple[str, ...]
+    name: str
+    """Of the model that answers; never ``auto``."""
+
+
+def fit(given: Given) -> Fitted:
+    """Let the model that was chosen read the table."""
+    if len(given.table) == 0:
+        raise InputError("cells with a value are needed, but the table has none")
+    if not isinstance(given.seed, int | np.integer) or given.seed < 0:
+        raise InputError(f"seed must be a whole number of 0 or more, but is {given.seed!r}")
+    cells, notes = observed_cells(given.table, given.seed)
+    name = given.model
+    if name == "auto":
+        name = DEFAULT
+        notes = (
+            *notes,
+            f"model {DEFAULT}: variational matrix factorization, until one is pretrained",
+        )
+    if name in BASELINES:
+        if given.features:
+            raise InputError(f"features need a model that is trained, but this is {name}")
+        answerer: Answerer = fitted_baseline(name, cells, given.seed, _sweeps(name, given.watch))
+        return Fitted(given.table, cells, answerer, notes, name)
+    features = features_of(given.table, given.features)
+    if name in RECIPES:
+        trained = train_recipe(name, cells, features, given)
+        notes = (*notes, *_told(trained))
+    elif isinstance(name, str) and ("/" in name or checkpoint.exists(name)):
+        trained = TrainedModel.load(name)
+    else:
+        known = ", ".join(["auto", *BASELINES, *RECIPES])
+        raise InputError(
+            f"model must be one of {known}, or a saved model's folder, but is {name!r}"
+        )
+    answerer = ModelAnswerer.of(trained, cells, features, given.device)
+    return Fitted(given.table, cells, answerer, notes, name)
+
+
+def train_recipe(
+    name: str, cells: Cells, features: Features | None, given: Given, **execution: Any
+) -> TrainedModel:
+    """Train a recipe's model on the cells, some of which are kept for validation."""
+    recipe, codec = RECIPES[name], codec_for(cells.scale)
+    sizes = tuple(0 if f is None else f.shape[1] for f in features or ())
+    return train_model(
+        recipe.model(codec, len(cells.shape), sizes),
+        codec,
+        task_of(cells, features, given.validation, given.seed),
+        given.training or replace(recipe.training, seed=given.seed),
+        name=name,
+        facts=facts_of(cells),
+        execution=Execution(given.device, report=reporting(given.watch), **execution),
+    )
+
+
+def finetuned(
+    fitted: Fitted, training: TrainingConfig, validation: float, watch: Callable[[str, float], None]
+) -> Fitted:
+    """The same model after gradient steps on this table."""
+    before = fitted.answerer
+    assert isinstance(before, ModelAnswerer)
+    trained = before.trained
+    better = train_model(
+        trained.config,
+        trained.codec,
+        task_of(fitted.cells, before.features, validation, training.seed),
+        training,
+        name=trained.name,
+        facts=facts_of(fitted.cells),
+        execution=Execution(next(trained.model.parameters()).device, report=reporting(watch)),
+        start=trained,
+    )
+    answerer = ModelAnswerer.of(better, fitted.cells, before.features)
+    return replace(fitted, answerer=answerer, notes=(*fitted.notes, *_told(better)))
+
+
+def task_of(cells: Cells, features: Features | None, validation: float, seed: int) -> Task:
+    """Cells to train on, and a share of them to judge by."""
+    split = by_share(cells, test=0.0, validation=validation, seed=seed)
+    shown, kept = cells.take(split.train), cells.take(split.validation)
+    if not len(shown):
+        raise InputError(f"training needs cells that are not for validation, but has {len(cells)}")
+    return Task(shown.array(), kept.array(), Reference.of(shown.values, cells.scale), features)
+
+
+def updated(fitted: Fitted, added: Table) -> Fitted:
+    """With the cells of another table; members may be new, known cells change their value."""
+    table = fitted.table
+    columns = [v.decode(added.index[:, a]) for a, v in enumerate(added.vocabularies)]
+    pairs = zip(table.vocabularies, columns, strict=True)
+    vocabularies = tuple(known.with_more(column) for known, column in pairs)
+    seen = ~np.isnan(added.values)
+    coded = [v.encode(column) for v, column in zip(vocabularies, columns, strict=True)]
+    index, values = np.stack(coded, axis=1)[seen], added.values[seen]
+    if not len(values):
+        raise InputError("new cells must have values, but none has one")
+    _check_scale(values, fitted.cells.scale)
+    shape = tuple(len(vocabulary) for vocabulary in vocabularies)
+    cells, changed, replaced = _merged(fitted.cells, index, values, shape)
+    answerer = fitted.answerer.updated(cells, changed, replaced=replaced)
+    known = Cells(table.index, table.values, table.shape, table.scale)
+    everything, _, _ = _merged(known, index, values, shape)
+    whole = replace(
+        table,
+        vocabularies=vocabularies,
+        index=everything.index,
+        values=everything.values,
+        times=None,
+    )
+    return replace(fitted, table=whole, cells=cells, answerer=answerer)
+
+
+def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
+    """The cells that have a value; where all are positives, with zeros drawn among the others."""
+    seen = ~np.isnan(table.values)
+    index, values = table.index[seen], table.values[seen]
+    if table.scale.kind != "positives":
+        return Cells(index, values, table.shape, table.scale), table.found
+    drawn = negatives(index, table.shape, len(index), np.random.default_rng(seed))
+    cells = Cells(
+        np.concatenate([index, drawn]),
+        np.concatenate([np.ones(len(index)), np.zeros(len(drawn))]),
+        table.shape,
+        Scale("binary", (0.0, 1.0)),
+    )
+    note = (
+        f"only positives were observed: {len(drawn):,} negatives were drawn among the other cells, "
+        f"and answers are chances as if there were as many"
+    )
+    return cells, (*table.found, note)
+
+
+def in_label_order(table: Table) -> Table:
+    """The same table with members and cells in the order of their labels, whatever it was."""
+    ordered = [vocabulary.in_order() for vocabulary in table.vocabularies]
+    index = np.stack([new[table.index[:, a]] for a, (_, new) in enumerate(ordered)], axis=1)
+    order = np.lexsort(tuple(index.T[::-1]))
+    return replace(
+        table,
+        vocabularies=tuple(vocabulary for vocabulary, _ in ordered),
+        index=index[order],
+        values=table.values[order],
+        times=None if table.times is None else table.times[order],
+    )
+
+
+def features_of(table: Table, given: Mapping[str, Any] | None) -> Features | None:
+    """Features of the members of each axis, by the axes' names."""
+    if not given:
+        return None
+    unknown = set(given) - set(table.axes)
+    if unknown:
+        raise InputError(
+            f"features must be of axes {', '.join(table.axes)}, but some are of {sorted(unknown)}"
+        )
+    return tuple(
+        torch.from_numpy(_values(given[axis], table, number)) if axis in given else None
+        for number, axis in enumerate(table.axes)
+    )
+
+
+def _values(given: Any, table: Table, number: int) -> NDArray[np.float32]:
+    return MemberFeatures.of(given, table.vocabularies[number]).values
+
+
+def facts_of(cells: Cells) -> dict[str, Any]:
+    """What a model was trained on, without the cells themselves."""
+    return {
+        "data": checkpoint.fingerprint(cells.index, cells.values),
+        "cells": len(cells),
+        "shape": list(cells.shape),
+        "scale": str(cells.scale),
+    }
+
+
+def _merged(
+    known: Cells, index: Codes, values: NDArray[np.float64], shape: tuple[int, ...]
+) -> tuple[Cells, Codes, bool]:
+    """All cells, where the given ones stand among them, and whether one had a value before."""
+    old = np.ravel_multi_index(tuple(known.index.T), shape)
+    new = np.ravel_multi_index(tuple(index.T), shape)
+    order = np.argsort(old)
+    at = np.searchsorted(old[order], new).clip(max=len(old) - 1)
+    found = old[order[at]] == new
+    merged = known.values.copy()
+    merged[order[at[found]]] = values[found]
+    positions = np.empty(len(new), dtype=np.int64)
+    positions[found] = order[at[found]]
+    positions[~found] = len(old) + np.arange(int((~found).sum()))
+    cells = Cells(
+        np.concatenate([known.index, index[~found]]),
+        np.concatenate([merged, values[~found]]),
+        shape,
+        known.scale,
+    )
+    return cells, positions, bool(found.any())
+
+
+def _check_scale(values: NDArray[np.float64], scale: Scale) -> None:
+    if not scale.levels:
+        return
+    levels = np.asarray(scale.levels)
+    off = np.abs(values[:, None] - levels[None, :]).min(axis=1) > 1e-9
+    if off.any():
+        raise InputError(
+            f"new values must be on the table's scale ({scale}), but {values[off][0]:g} is not; "
+            f"fit again if the scale has grown"
+        )
+
+
+def _told(trained: TrainedModel) -> tuple[str, ...]:
+    found = trained.facts
+    rmse = f", validation RMSE {found['validation RMSE']:.4f}" if "validation RMSE" in found else ""
+    return (f"trained for {found['steps']:,} steps, best at {found['best step']:,}{rmse}",)
+
+
+def _sweeps(name: str, watch: Callable[[str, float], None]) -> Callable[[int, int], None]:
+    return lambda done, total: watch(f"{name}: {done} of {total}", done / total)
+
+
+def reporting(watch: Callable[[str, float], None]) -> Callable[[Progress], None]:
+    """Progress of training, in words."""
+
+    def report(now: Progress) -> None:
+        judged = "" if now.validation is None else f", validation RMSE {now.validation:.4f}"
+        watch(
+            f"step {now.step:,} of {now.steps:,}, loss {now.loss:.4f}{judged}, "
+            f"{now.cells_per_second:,.0f} cells/s, {_clock(now.seconds_left)} left",
+            now.step / now.steps,
+        )
+
+    return report
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

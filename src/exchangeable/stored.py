@@ -1,0 +1,141 @@
+"""A completer in a folder: what answers, the table's cells, and the labels of its members."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+
+from exchangeable import checkpoint
+from exchangeable.answering import Cells, answerer_of_parts
+from exchangeable.errors import InputError
+from exchangeable.fitting import Fitted, facts_of
+from exchangeable.labels import Vocabulary
+from exchangeable.scale import Scale
+from exchangeable.table import Table
+from exchangeable.training import TrainingConfig
+
+_PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training")
+
+
+def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> None:
+    """Write all of it, or nothing."""
+    table, cells = fitted.table, fitted.cells
+    described, tensors = fitted.answerer.parts()
+    training = params["training"]
+    config = {
+        "kind": "completer",
+        "params": {
+            **{name: params[name] for name in _PARAMS},
+            "training": None if training is None else asdict(training),
+        },
+        "answerer": described,
+        "table": {
+            "axes": list(table.axes),
+            "value": table.value_name,
+            "scale": _scale_to_json(table.scale),
+            "cells scale": _scale_to_json(cells.scale),
+            "native": table.native,
+        },
+        "notes": list(fitted.notes),
+        "name": fitted.name,
+    }
+    stored = {
+        "index": torch.from_numpy(table.index),
+        "values": torch.from_numpy(table.values),
+        "cells.index": torch.from_numpy(cells.index),
+        "cells.values": torch.from_numpy(cells.values),
+    }
+    files = {
+        f"members-{number}.parquet": _labels_to_bytes(vocabulary)
+        for number, vocabulary in enumerate(table.vocabularies)
+    }
+    checkpoint.save(
+        path,
+        config,
+        {"model": tensors, "table": stored},
+        card=_card(fitted),
+        facts=facts_of(cells),
+        files=files,
+    )
+
+
+def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, Any], Fitted]:
+    """The parameters of a completer, and what it had been fitted to."""
+    stored = checkpoint.load(path)
+    if stored.config.get("kind") != "completer":
+        raise InputError(
+            f"{path}: a saved completer is needed, but this is a {stored.config.get('kind')}; "
+            f"Completer(model=PATH) uses a trained model"
+        )
+    try:
+        facts = stored.config["table"]
+        scale, numbers = _scale_of_json(facts["scale"]), stored.tensors["table"]
+        vocabularies = tuple(
+            Vocabulary(_labels_of_bytes(stored.files[f"members-{n}.parquet"], axis))
+            for n, axis in enumerate(facts["axes"])
+        )
+        table = Table(
+            tuple(facts["axes"]),
+            vocabularies,
+            numbers["index"].numpy(),
+            numbers["values"].numpy(),
+            scale,
+            facts["value"],
+            native=facts["native"],
+        )
+        cells = Cells(
+            numbers["cells.index"].numpy(),
+            numbers["cells.values"].numpy(),
+            table.shape,
+            _scale_of_json(facts["cells scale"]),
+        )
+        params = dict(stored.config["params"])
+        if params["training"] is not None:
+            params["training"] = TrainingConfig(**params["training"])
+        notes, name = tuple(stored.config["notes"]), str(stored.config["name"])
+        described = stored.config["answerer"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: the completer cannot be rebuilt: {error}") from None
+    answerer = answerer_of_parts(described, stored.tensors["model"], cells, stored.facts, device)
+    return params, Fitted(table, cells, answerer, notes, name)
+
+
+def _labels_to_bytes(vocabulary: Vocabulary) -> bytes:
+    if vocabulary.labels.dtype == pl.Object:
+        raise InputError(
+            f"labels of one type can be saved, but those of {vocabulary.labels.name!r} are mixed"
+        )
+    buffer = io.BytesIO()
+    vocabulary.labels.to_frame("label").write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _labels_of_bytes(content: bytes, axis: str) -> pl.Series:
+    return pl.read_parquet(io.BytesIO(content))["label"].rename(axis)
+
+
+def _scale_to_json(scale: Scale) -> dict[str, Any]:
+    return {"kind": scale.kind, "levels": list(scale.levels)}
+
+
+def _scale_of_json(stored: dict[str, Any]) -> Scale:
+    return Scale(stored["kind"], tuple(stored["levels"]))
+
+
+def _card(fitted: Fitted) -> str:
+    return "\n".join(
+        [
+            f"# A completer ({fitted.name})",
+            "",
+            "It holds the cells of the table it was fitted to, and the labels of its members. "
+            "Load it with `exchangeable.Completer.load(PATH)`.",
+            "",
+            *[f"- {note}" for note in fitted.notes],
+            "",
+        ]
+    )

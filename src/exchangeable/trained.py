@@ -1,0 +1,238 @@
+"""A trained model as a thing to keep: its weights, its codec, how it came about; saved and loaded.
+
+The folder of a run that is not finished holds the state of its training too, so that it can be
+used as it is or gone on with.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from exchangeable import checkpoint
+from exchangeable.budget import fit_into_memory
+from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.errors import Failed, InputError
+from exchangeable.interruption import Interrupted
+from exchangeable.memory import MemoryModel
+from exchangeable.recipes import ModelConfig, build
+from exchangeable.training import Precision, Progress, Run, Task, TrainingConfig, train
+from exchangeable.values import Codec, codec_of_json, codec_to_json
+
+_CONFIGS: dict[str, type[ModelConfig]] = {
+    "self-supervised": SelfSupervisedConfig,
+    "factorized": FactorizedConfig,
+    "residual": ResidualConfig,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """Weights with all that is needed to use them on any table."""
+
+    config: ModelConfig
+    codec: Codec
+    model: MemoryModel
+    training: TrainingConfig
+    name: str
+    """What it is called in tables: the recipe's name, or the user's."""
+    facts: dict[str, Any]
+    """What it was trained on, and how well it did on the validation cells."""
+
+    def check(self, order: int) -> None:
+        """Raise unless it can complete tables of this order from a memory."""
+        if self.config.order != order:
+            raise InputError(
+                f"the model was made for tables of {self.config.order} axes, but this one has "
+                f"{order}"
+            )
+        if self.model.literal:
+            raise InputError("a model with literal=True answers queries only together")
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """As JSON and as tensors; ``of_parts`` takes them back."""
+        kind = next(kind for kind, made in _CONFIGS.items() if isinstance(self.config, made))
+        described = {
+            "architecture": kind,
+            "model": asdict(self.config),
+            "codec": codec_to_json(self.codec),
+            "training": asdict(self.training),
+            "name": self.name,
+        }
+        return described, self.model.state_dict()
+
+    @classmethod
+    def of_parts(
+        cls, described: dict[str, Any], weights: dict[str, Tensor], facts: dict[str, Any]
+    ) -> TrainedModel:
+        """From what ``parts`` gave; anything that does not fit is wrong input."""
+        try:
+            made = _CONFIGS[described["architecture"]]
+            config = made(**_tuples(described["model"]))
+            model = build(config).eval()
+            model.load_state_dict(weights)
+            return cls(
+                config,
+                codec_of_json(described["codec"]),
+                model,
+                TrainingConfig(**described["training"]),
+                str(described["name"]),
+                facts,
+            )
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"the model cannot be rebuilt from its configuration: {reason}"
+            ) from None
+
+    def save(self, path: str | Path, *, run: Run | None = None) -> None:
+        """To a folder, in one go; with ``run``, also all that is needed to go on training."""
+        described, weights = self.parts()
+        tensors = {"model": weights}
+        if run is not None:
+            tensors["training"], numbers = run.state()
+            described["run"] = numbers
+        checkpoint.save(
+            path, {"kind": "model", **described}, tensors, card=self._card(), facts=self.facts
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> TrainedModel:
+        """From the folder of a model, or of a completer that holds one; on the CPU."""
+        stored = checkpoint.load(path)
+        described = stored.config
+        if described.get("kind") == "completer":
+            described = described.get("answerer", {})
+        if "architecture" not in described:
+            raise InputError(f"{path}: a trained model is needed, but this is none")
+        return cls.of_parts(described, stored.tensors["model"], stored.facts)
+
+    def told(self, run: Run) -> TrainedModel:
+        """The same with what a run found in its facts."""
+        found: dict[str, Any] = {"steps": run.step, "best step": run.best_step}
+        if math.isfinite(run.best_rmse):
+            found["validation RMSE"] = run.best_rmse
+        return replace(self, facts={**self.facts, **found})
+
+    def _card(self) -> str:
+        size = sum(weight.numel() for weight in self.model.parameters())
+        lines = [
+            f"# {self.name}",
+            "",
+            f"An exchangeable model of {size:,} weights for tables of {self.config.order} axes, "
+            f"with {codec_to_json(self.codec)['encoding']} values. "
+            "Load it with `exchangeable.Completer(model=PATH)`.",
+            "",
+            *[f"- {name}: {value}" for name, value in self.facts.items()],
+            "",
+            "It was trained to predict hidden cells of the table that is named above by its "
+            "fingerprint; on other tables it may do worse than a bias per member: measure it.",
+            "",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run is carried out; it has no say in what comes out, on the CPU."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    precision: Precision = "auto"
+    folder: Path | None = None
+    """Where the run is saved at intervals and at the end."""
+    save_every: float = 60.0
+    """Seconds between two savings."""
+    report: Callable[[Progress], None] | None = None
+    say: Callable[[str], None] = lambda sentence: None
+    """What there is to be told, in sentences."""
+
+
+def train_model(
+    config: ModelConfig,
+    codec: Codec,
+    task: Task,
+    training: TrainingConfig,
+    *,
+    name: str,
+    facts: dict[str, Any],
+    execution: Execution,
+    start: TrainedModel | None = None,
+    resume: bool = False,
+) -> TrainedModel:
+    """Train from random weights, or from those of ``start``, or go on where a folder stands."""
+    model = build(config, training.seed) if start is None else copy.deepcopy(start.model)
+    run = Run.start(model.to(execution.device), training)
+    trained = TrainedModel(config, codec, run.best, training, name, facts)
+    if resume:
+        before = _standing(trained, execution)
+        if isinstance(before, TrainedModel):
+            return before
+        if before is not None:
+            run.restore(*before)
+    cells = len(task.observed)
+    seen = cells if training.batch == "full" else min(cells, training.batch_cells)
+    execution.say(fit_into_memory(run.model, codec, task.to(execution.device), seen))
+
+    def save(unfinished: Run) -> None:
+        assert execution.folder is not None
+        trained.told(unfinished).save(execution.folder, run=unfinished)
+
+    try:
+        train(
+            run,
+            codec,
+            task,
+            training,
+            precision=execution.precision,
+            report=execution.report,
+            save=None if execution.folder is None else save,
+            save_every=execution.save_every,
+        )
+    except Interrupted as stopped:
+        kept = "nothing was saved" if execution.folder is None else f"saved in {execution.folder}"
+        raise Failed(f"{stopped}; {kept}") from None
+    finished = trained.told(run)
+    if execution.folder is not None:
+        finished.save(execution.folder)
+    return finished
+
+
+def _standing(
+    wanted: TrainedModel, execution: Execution
+) -> TrainedModel | tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Where the run in a folder stands: finished, somewhere, or not there."""
+    folder = execution.folder
+    if folder is None:
+        raise InputError("a run is resumed from its folder, but none was given")
+    if not checkpoint.exists(folder):
+        execution.say(f"there is no run in {folder} yet: this is its start")
+        return None
+    stored = checkpoint.load(folder)
+    described, _ = wanted.parts()
+    for part in described:
+        # What was saved went through JSON, where tuples are lists.
+        if stored.config.get(part) != json.loads(json.dumps(described[part])):
+            raise InputError(
+                f"{folder}: a run can be resumed with the settings it was started with, but its "
+                f"{part} differs"
+            )
+    if stored.facts.get("data") != wanted.facts.get("data"):
+        raise InputError(f"{folder}: the run was started on other cells than these")
+    if "run" not in stored.config:
+        execution.say(f"the run in {folder} is finished already")
+        return TrainedModel.load(folder)
+    execution.say(f"going on in {folder} after step {stored.config['run']['step']:,}")
+    return stored.tensors["training"], stored.config["run"]
+
+
+def _tuples(stored: dict[str, Any]) -> dict[str, Any]:
+    """JSON has lists where configurations have tuples."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}

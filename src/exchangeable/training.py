@@ -1,0 +1,405 @@
+"""Training: hide some of the cells, predict them from the others, step; again and again.
+
+What is hidden is drawn anew each step. Weights are averaged as training goes, judged on
+validation cells that are never trained on, and the best that were judged are the result. On a
+CPU a run is a function of its seed, and one that was stopped and resumed ends with the same
+weights, bit for bit, as one that never was.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from exchangeable.array import ExchangeableArray, Support
+from exchangeable.errors import InputError
+from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
+from exchangeable.layers import Features
+from exchangeable.memory import MemoryModel
+from exchangeable.sampling import Conditional, Full, RowsColumns, Sampler, UniformCells
+from exchangeable.values import Codec, Loss, Reference, loss_of
+
+Hide = Literal["flat", "rows", "columns", "mixed"]
+Batch = Literal["full", "uniform", "conditional", "rows-columns"]
+Precision = Literal["auto", "float32", "bfloat16"]
+
+READ_AT_ONCE = 2**17
+"""Cells that are answered together, which bounds the memory that answering takes."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained; saved beside its weights."""
+
+    steps: int = 1000
+    """Gradient steps at most."""
+    learning_rate: float = 5e-3
+    """The highest, reached after the warm-up; it then falls to 0 along half a cosine."""
+    warm_up: float = 0.05
+    """Share of the steps in which the learning rate rises."""
+    weight_decay: float = 0.01
+    """Pull of AdamW towards 0."""
+    clip: float = 1.0
+    """The largest norm of a gradient; longer ones are cut to it."""
+    average: float = 0.99
+    """How much of the averaged weights stays at each step."""
+    hide: Hide = "mixed"
+    """Whether a step hides one share of all cells, a share of its own of each row or of each
+    column, or one of these by chance."""
+    hide_least: float = 0.1
+    """The smallest share of cells to hide."""
+    hide_most: float = 0.6
+    """The largest share of cells to hide."""
+    loss: Loss = "both"
+    """Of the distribution, of its mean, or both."""
+    squared_weight: float = 2.0
+    """What the squared error of the mean counts where both are added."""
+    batch: Batch = "full"
+    """Which cells a step sees: all, cells at random, or those where chosen members meet."""
+    batch_cells: int = 20_000
+    """About how many cells a step sees, unless it sees all."""
+    evaluate_every: int = 25
+    """Steps between two looks at the validation cells."""
+    patience: int | None = None
+    """Looks without improvement after which training stops; none: it goes to the end."""
+    seed: int = 0
+    """Of every draw: what is hidden, what is dropped, which cells a step sees."""
+
+    def __post_init__(self) -> None:
+        for name, kinds in {"hide": Hide, "loss": Loss, "batch": Batch}.items():
+            if getattr(self, name) not in get_args(kinds):
+                raise InputError(
+                    f"{name} must be one of {', '.join(get_args(kinds))}, but is "
+                    f"{getattr(self, name)!r}"
+                )
+        for name in ("steps", "batch_cells", "evaluate_every", "patience", "seed"):
+            number, least = getattr(self, name), 0 if name in ("seed", "steps") else 1
+            if number is not None and (not isinstance(number, int) or number < least):
+                raise InputError(
+                    f"{name} must be a whole number of {least} or more, but is {number}"
+                )
+        if not 0 < self.hide_least <= self.hide_most < 1:
+            raise InputError(
+                f"hide_least and hide_most must ascend within 0 and 1, but are "
+                f"{self.hide_least} and {self.hide_most}"
+            )
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be above 0, but is {getattr(self, name)}")
+        for name in ("warm_up", "average", "weight_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} must be in [0, 1), but is {getattr(self, name)}")
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        warm = min(1.0, (step + 1) / max(self.warm_up * self.steps, 1))
+        return self.learning_rate * warm * (0.5 + 0.5 * math.cos(math.pi * step / self.steps))
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is trained on: cells with one channel, their values, and what choices are made on."""
+
+    observed: ExchangeableArray
+    validation: ExchangeableArray
+    reference: Reference
+    features: Features | None = None
+
+    def to(self, device: torch.device) -> Task:
+        moved = tuple(None if f is None else f.to(device) for f in self.features or ())
+        return Task(
+            self.observed.to(device),
+            self.validation.to(device),
+            self.reference,
+            moved if self.features is not None else None,
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands."""
+
+    step: int
+    steps: int
+    loss: float
+    validation: float | None
+    """RMSE on the validation cells at the last look."""
+    best: float | None
+    cells_per_second: float
+    seconds_left: float
+
+
+@dataclass(eq=False)
+class Run:
+    """All that changes while a model is trained, and all that is needed to go on with it."""
+
+    model: MemoryModel
+    averaged: MemoryModel
+    best: MemoryModel
+    optimiser: torch.optim.AdamW
+    draws: np.random.Generator
+    drops: torch.Generator
+    step: int = 0
+    looks_without_gain: int = 0
+    best_step: int = 0
+    best_rmse: float = math.inf
+    history: list[dict[str, float]] = field(default_factory=list)
+    """At each look: step, loss, validation RMSE."""
+
+    @classmethod
+    def start(cls, model: MemoryModel, config: TrainingConfig) -> Run:
+        """Before the first step."""
+        optimiser = torch.optim.AdamW(
+            model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        return cls(
+            model,
+            copy.deepcopy(model).eval(),
+            copy.deepcopy(model).eval(),
+            optimiser,
+            np.random.default_rng(config.seed),
+            torch.Generator().manual_seed(config.seed),
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """As tensors and as JSON; ``restore`` takes it back."""
+        tensors = {"drops": self.drops.get_state()}
+        for name in ("model", "averaged", "best"):
+            weights = getattr(self, name).state_dict()
+            tensors |= {f"{name}.{key}": weight for key, weight in weights.items()}
+        for number, moments in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{number}.{key}": value for key, value in moments.items()}
+        numbers = {name: copy.copy(getattr(self, name)) for name in _COUNTED}
+        # JSON has no infinity: before the first look there is no best.
+        numbers["best_rmse"] = self.best_rmse if math.isfinite(self.best_rmse) else None
+        return tensors, {**numbers, "draws": self.draws.bit_generator.state}
+
+    def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Go back to where ``state`` was taken."""
+        for name in ("model", "averaged", "best"):
+            getattr(self, name).load_state_dict(_below(tensors, f"{name}."))
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, value in _below(tensors, "optimiser.").items():
+            number, _, part = key.partition(".")
+            moments.setdefault(int(number), {})[part] = value
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        self.drops.set_state(tensors["drops"])
+        self.draws.bit_generator.state = numbers["draws"]
+        for name in _COUNTED:
+            setattr(self, name, numbers[name])
+        if numbers["best_rmse"] is None:
+            self.best_rmse = math.inf
+
+    def average(self, share: float) -> None:
+        """Move the averaged weights towards those of the model; quickly at first."""
+        share = min(share, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            pairs = zip(self.averaged.parameters(), self.model.parameters(), strict=True)
+            for mean, weight in pairs:
+                mean.lerp_(weight, 1 - share)
+
+    def judge(self, rmse: float, loss: float) -> None:
+        """Keep the averaged weights if nothing judged before was as good."""
+        self.history.append({"step": self.step, "loss": loss, "validation_rmse": rmse})
+        if rmse < self.best_rmse:
+            self.best_rmse, self.best_step, self.looks_without_gain = rmse, self.step, 0
+            self.best.load_state_dict(self.averaged.state_dict())
+        else:
+            self.looks_without_gain += 1
+
+
+_COUNTED = ("step", "looks_without_gain", "best_step", "best_rmse", "history")
+
+
+def train(
+    run: Run,
+    codec: Codec,
+    task: Task,
+    config: TrainingConfig,
+    *,
+    precision: Precision = "auto",
+    report: Callable[[Progress], None] | None = None,
+    save: Callable[[Run], None] | None = None,
+    save_every: float = 60.0,
+) -> None:
+    """Run to the end, or until Ctrl-C or SIGTERM: then what there is is saved, and that is said.
+
+    The result is ``run.best``: the averaged weights of the step that did best on the validation
+    cells, or of the last one where there are none. The weights a run starts with are judged
+    too, so that it never ends with worse ones.
+    """
+    device = next(run.model.parameters()).device
+    task = task.to(device)
+    sampler = sampler_of(task.observed.support, config)
+    started, first, saved = time.perf_counter(), run.step, time.perf_counter()
+    loss, cells = math.nan, 0
+    with stoppable() as asked_to_stop, clear_about_memory():
+        if run.step == 0 and len(task.validation) and not run.history:
+            run.judge(validation_rmse(run.averaged, codec, task), loss=0.0)
+        while run.step < config.steps and not _given_up(run, config):
+            some = _drawn(task.observed, sampler, run.draws)
+            with _narrow(device, precision):
+                loss = _step(run, codec, task, some, config)
+            run.step += 1
+            run.average(config.average)
+            cells += len(some)
+            last = run.step == config.steps
+            if len(task.validation) and (run.step % config.evaluate_every == 0 or last):
+                run.judge(validation_rmse(run.averaged, codec, task), loss)
+            now = time.perf_counter()
+            if report is not None:
+                report(_progress(run, config, loss, cells, now - started, run.step - first))
+            if save is not None and (asked_to_stop() or now - saved > save_every):
+                save(run)
+                saved = now
+            if asked_to_stop():
+                raise Interrupted(run.step, config.steps)
+        if not len(task.validation):
+            run.best.load_state_dict(run.averaged.state_dict())
+            run.best_step = run.step
+
+
+def _step(
+    run: Run, codec: Codec, task: Task, some: ExchangeableArray, config: TrainingConfig
+) -> float:
+    hide = hidden(some.support, config, run.draws).to(some.values.device)
+    truth = some.values[hide].squeeze(1).float()
+    seen = encoded(some.take(~hide), codec, task.reference)
+    run.model.train()
+    outputs = run.model(seen, some.support.take(hide), task.features, run.drops)
+    answers = codec.read(outputs.float(), task.reference)
+    loss = loss_of(answers, truth, task.reference, config.loss, config.squared_weight)
+    run.optimiser.param_groups[0]["lr"] = config.rate(run.step)
+    run.optimiser.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
+    run.optimiser.step()
+    return float(loss.detach())
+
+
+def hidden(support: Support, config: TrainingConfig, generator: np.random.Generator) -> Tensor:
+    """Which cells to hide: a mask with one at least that is hidden."""
+    ways = ("flat", "rows", "columns") if config.hide == "mixed" else (config.hide,)
+    way = ways[int(generator.integers(len(ways)))]
+    if way == "flat":
+        share = generator.uniform(config.hide_least, config.hide_most, 1)
+        shares: NDArray[np.float64] = np.repeat(share, len(support))
+    else:
+        axis = 0 if way == "rows" else support.order - 1
+        own = generator.uniform(config.hide_least, config.hide_most, support.shape[axis])
+        shares = own[support.index[:, axis].cpu().numpy()]
+    mask = generator.random(len(support)) < shares
+    if not mask.any():
+        mask[int(generator.integers(len(support)))] = True
+    return torch.from_numpy(mask)
+
+
+def sampler_of(support: Support, config: TrainingConfig) -> Sampler:
+    """What draws the cells of a step; members of each axis in proportion to their number."""
+    if config.batch == "full" or config.batch_cells >= len(support):
+        return Full(support)
+    if config.batch == "uniform":
+        return UniformCells(support, config.batch_cells)
+    share = (config.batch_cells / len(support)) ** (1 / support.order)
+    sizes = tuple(max(1, round(share * size)) for size in support.shape)
+    return (
+        Conditional(support, sizes)
+        if config.batch == "conditional"
+        else RowsColumns(support, sizes)
+    )
+
+
+def encoded(
+    observed: ExchangeableArray,
+    codec: Codec,
+    reference: Reference,
+    dtype: torch.dtype = torch.float32,
+) -> ExchangeableArray:
+    """Observed values as the channels that a model takes."""
+    values = codec.encode(observed.values.squeeze(1), reference).to(dtype)
+    return ExchangeableArray.trusted(observed.support, values)
+
+
+@torch.no_grad()
+def answer(
+    model: MemoryModel,
+    codec: Codec,
+    observed: ExchangeableArray,
+    queries: Support,
+    reference: Reference,
+    features: Features | None = None,
+) -> Tensor:
+    """What a model gives out for the queries, observed values as they come: (Q, O)."""
+    seen = encoded(observed, codec, reference)
+    if model.literal:
+        return model(seen, queries, features)
+    return model.read(model.condition(seen, features), queries, READ_AT_ONCE)
+
+
+def validation_rmse(model: MemoryModel, codec: Codec, task: Task) -> float:
+    """Of the validation cells, given all the others."""
+    outputs = answer(
+        model, codec, task.observed, task.validation.support, task.reference, task.features
+    )
+    error = codec.read(outputs.double(), task.reference).mean() - task.validation.values.squeeze(1)
+    return float(error.square().mean().sqrt())
+
+
+def _drawn(
+    observed: ExchangeableArray, sampler: Sampler, generator: np.random.Generator
+) -> ExchangeableArray:
+    if isinstance(sampler, Full):
+        return observed
+    mask = torch.zeros(len(observed), dtype=torch.bool)
+    mask[torch.from_numpy(sampler.draw(generator))] = True
+    return observed.take(mask.to(observed.values.device))
+
+
+def _narrow(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+    """bfloat16 for products where the device is made for it, sums stay wide."""
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if precision == "bfloat16" or (precision == "auto" and able):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+def _given_up(run: Run, config: TrainingConfig) -> bool:
+    return config.patience is not None and run.looks_without_gain >= config.patience
+
+
+def _progress(
+    run: Run, config: TrainingConfig, loss: float, cells: int, seconds: float, steps: int
+) -> Progress:
+    looked = bool(run.history)
+    return Progress(
+        run.step,
+        config.steps,
+        loss,
+        run.history[-1]["validation_rmse"] if looked else None,
+        run.best_rmse if looked else None,
+        cells / seconds,
+        (config.steps - run.step) * seconds / steps,
+    )
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def config_of_json(stored: dict[str, Any]) -> TrainingConfig:
+    """Settings that a newer version added are refused by name."""
+    unknown = set(stored) - {f.name for f in fields(TrainingConfig)}
+    if unknown:
+        raise InputError(f"training settings must be known, but these are not: {sorted(unknown)}")
+    return TrainingConfig(**stored)

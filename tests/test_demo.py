@@ -26,7 +26,7 @@ def test_the_demo_beats_the_bias_on_a_table_it_never_saw(tmp_path):
     assert done.returncode == 0, done.stderr
     for name in ("trained on", "never seen"):
         row = next(line for line in done.stdout.splitlines() if name in line and "│" in line)
-        mean, bias, model = (float(cell) for cell in row.split("│")[5:8])
+        mean, bias, _, _, model = (float(cell) for cell in row.split("│")[5:10])
         assert model < bias < mean
     assert str(picture.name) in done.stdout.replace("\n", "")
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -48,10 +48,11 @@ def draw_vectors(
     towards = moments(layout, sums, target, tables) / noise + precision @ mean
     root = np.linalg.cholesky(gram(layout, sums, tables) / noise + precision)
     inverse = np.linalg.inv(root)
-    whitened = (inverse @ towards[:, :, None])[:, :, 0] + generator.standard_normal(towards.shape)
+    whitened = np.einsum("nkl,nl->nk", inverse, towards)
+    whitened += generator.standard_normal(towards.shape)
     return np.einsum("nkl,nk->nl", inverse, whitened)
 
 
 def draw_noise(errors: Floats, generator: np.random.Generator) -> float:
     """The variance of the noise; before any cell is seen its precision is Gamma(1, 1/100)."""
-    return float((0.01 + errors @ errors / 2) / generator.gamma(1 + len(errors) / 2))
+    return float((0.01 + np.sum(errors**2) / 2) / generator.gamma(1 + len(errors) / 2))

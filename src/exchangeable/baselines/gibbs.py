@@ -2,7 +2,7 @@
 
 The vectors of an axis are Gaussian with a mean and a full precision of their own, those are
 Normal-Wishart, and the precision of the noise is Gamma. All are drawn in turn, and answers
-are averages over the draws that are kept. Members without cells are left out of all draws.
+are averages over the draws that are kept. Members without cells have no say in the priors.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Posterior:
         towards = moments(self.layout, sums, target, self.means, self.covariances)
         covariance = np.linalg.inv(grams / self.noise + np.diag(self.precisions[axis]))
         self.covariances[axis][members] = covariance
-        self.means[axis][members] = (covariance @ towards[:, :, None])[:, :, 0] / self.noise
+        self.means[axis][members] = np.einsum("nkl,nl->nk", covariance, towards) / self.noise
         return Equations(grams, towards, target)
 
     def expect(self, sums: Sums) -> None:
@@ -113,7 +113,7 @@ class Posterior:
         others, number = self.layout.others(sums.axis), len(solved.target)
         m, s = self.means[sums.axis][:-1], self.covariances[sums.axis][:-1]
         second = m[:, :, None] * m[:, None, :] + s
-        error = solved.target @ solved.target
+        error = np.sum(solved.target**2)
         error += np.sum(second * solved.grams) - 2 * np.sum(m * solved.moments)
         for part in chunks(number, 1 << 16):
             cells = sums.index[part]

@@ -1,5 +1,7 @@
 """The same answers on a GPU as on the CPU. Skipped where there is none."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -12,8 +14,19 @@ from exchangeable import (
     SelfSupervisedConfig,
     SelfSupervisedModel,
     Support,
+    TrainedModel,
+    TrainingConfig,
+    budget,
 )
+from exchangeable.errors import Failed
+from exchangeable.groups import Groups
+from exchangeable.interruption import clear_about_memory
+from exchangeable.pooling import spread
+from exchangeable.scale import Scale
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
+from exchangeable.trained import Execution, train_model
+from exchangeable.training import Run, Task, train, validation_rmse
+from exchangeable.values import OneHot, Reference
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -81,3 +94,69 @@ def test_mixed_devices_are_refused():
     model = models(2)[0].cuda()
     with pytest.raises(ValueError, match=r"values must be torch\.float32 on cuda"):
         model.condition(random_array((6, 5), channels=2, dtype=torch.float32))
+
+
+def rating_task():
+    noise = random_array((200, 150), density=0.4)
+    row = torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    values = 3 + row[noise.support.index[:, 0], None] + 0.3 * noise.values
+    table = ExchangeableArray(noise.support, values.round().clamp(1, 5))
+    kept = torch.arange(len(table)) % 5 == 0
+    shown = table.take(~kept)
+    scale = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
+    return Task(shown, table.take(kept), Reference.of(shown.values.squeeze(1).numpy(), scale))
+
+
+def test_the_gradient_of_a_row_that_many_read_is_whole_in_bfloat16():
+    pooled = torch.ones(2, 4, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+    ids = torch.zeros(50_000, dtype=torch.int64, device="cuda")
+    spread(pooled, Groups(ids, 2)).float().sum().backward()
+    assert pooled.grad[0].tolist() == pytest.approx([50_000.0] * 4, rel=0.01)
+
+
+def test_training_in_bfloat16_gets_where_float32_gets_and_loads_on_a_cpu(tmp_path):
+    config = TrainingConfig(steps=150, evaluate_every=25, learning_rate=1e-2)
+    model = ResidualConfig(5, 5, width=16, depth=3, pooling=("mean", "attention"), heads=4)
+    ends = {}
+    for precision in ("float32", "bfloat16"):
+        trained = train_model(
+            model,
+            OneHot(5),
+            rating_task(),
+            config,
+            name=precision,
+            facts={},
+            execution=Execution(
+                torch.device("cuda"), precision=precision, folder=tmp_path / precision
+            ),
+        )
+        ends[precision] = trained.facts["validation RMSE"]
+    assert ends["float32"] < 0.5
+    assert ends["bfloat16"] == pytest.approx(ends["float32"], rel=0.05)
+    loaded = TrainedModel.load(tmp_path / "float32")
+    assert next(loaded.model.parameters()).device.type == "cpu"
+    on_cpu = validation_rmse(loaded.model, OneHot(5), rating_task())
+    assert on_cpu == pytest.approx(ends["float32"], rel=1e-3)
+
+
+@pytest.mark.parametrize("pooling", [("mean",), ("mean", "attention"), ("mean", "least_squares")])
+@pytest.mark.parametrize("on", [False, True])
+def test_a_step_takes_about_the_memory_that_was_estimated(pooling, on):
+    task = rating_task()
+    cuda = task.to(torch.device("cuda"))
+    model = ResidualModel(ResidualConfig(5, 5, width=64, depth=6, pooling=pooling)).cuda()
+    budget.recompute(model, on)
+    expected = budget.step_memory(model, OneHot(5), cuda, len(task.observed))
+    config = TrainingConfig(steps=2, evaluate_every=100)
+    run = Run.start(model, config)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    train(run, OneHot(5), replace(task, validation=task.validation.take(torch.arange(10))), config)
+    taken = torch.cuda.max_memory_allocated() - before
+    print(f"{pooling}, recompute {on}: estimated {expected >> 20} MB, taken {taken >> 20} MB")
+    assert 0.4 < expected / taken < 2.5
+
+
+def test_out_of_memory_on_a_gpu_is_one_line():
+    with pytest.raises(Failed, match="out of memory"), clear_about_memory():
+        torch.empty(2**45, device="cuda")

@@ -21,9 +21,21 @@ def test_code_runs_as_printed(code):
     exec(compile(code, "README.md", "exec"), {})
 
 
-def test_the_first_example_answers_as_many_cells_as_it_asks():
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_first_example_is_the_estimator():
     names = {}
     exec(compile(BLOCKS[0], "README.md", "exec"), names)
+    assert names["completer"].predict([("dora", "Alien")]).shape == (1,)
+
+
+def test_the_example_of_a_model_answers_as_many_cells_as_it_asks():
+    names = {}
+    code = next(block for block in BLOCKS if "model.extend" in block)
+    exec(compile(code, "README.md", "exec"), names)
     assert names["answers"].shape == (2, 1)
     assert names["memory"].shape == (4, 4)
 

@@ -9,6 +9,7 @@ import random
 import resource
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -656,21 +657,25 @@ def refuse(number):
     return refused
 
 
-@pytest.fixture
-def full_disk():
-    """No file may grow beyond 1 kB; Python has SIGXFSZ ignored, so that writing fails."""
+@contextmanager
+def full_disk(limit=2**22):
+    """No file may grow beyond 4 MB; Python has SIGXFSZ ignored, so that writing fails.
+
+    It holds for the log that these tests may be written to as well, so it must be short.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_told_and_leaves_the_previous_checkpoint(tmp_path, request):
+def test_a_full_disk_is_told_and_leaves_the_previous_checkpoint(tmp_path):
     put(tmp_path / "m", 1)
-    request.getfixturevalue("full_disk")
     for path, left in (("m", "the previous checkpoint there is intact"), ("n", "none was there")):
-        with pytest.raises(Failed) as told:
-            put(tmp_path / path, 2, files={"large": b"0" * 100_000})
+        with full_disk(), pytest.raises(Failed) as told:
+            put(tmp_path / path, 2, files={"large": b"0" * 2**23})
         message = f"{tmp_path / path} could not be saved: File too large; {left}"
         assert str(told.value) == message
     assert os.listdir(tmp_path) == ["m"]

@@ -232,6 +232,8 @@ def test_features_of_members_reach_the_training(here):
     assert trained(here, "--features", "film=f.csv").exit_code == 0
     with_features = json.loads((here / "model" / "config.json").read_text())
     assert with_features["model"]["features"] == [0, 1]
+    done("complete", "film-club", "--all", "--model", "model", "--features", "film=f.csv")
+    assert run("complete", "film-club", "--all", "--model", "model", "--force").exit_code == 2
 
 
 def test_evaluate_prints_writes_and_draws_with_the_yardsticks(here):

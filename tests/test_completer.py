@@ -337,6 +337,22 @@ def test_tables_of_three_axes(tmp_path):
             completer.predict([("a", "b")])
 
 
+def test_a_model_with_features_asks_for_them_elsewhere(tmp_path):
+    films = pl.DataFrame({"film": LABELS["film"].unique().sort()}).with_row_index("year")
+    films = films.select("film", pl.col("year").cast(pl.Float64))
+    completer = Completer("self-supervised", training=SHORT)
+    completer.fit(LABELS, RATINGS, features={"film": films}).save(tmp_path / "kept")
+    again = Completer.load(tmp_path / "kept")
+    np.testing.assert_array_equal(completer.predict(ASKED), again.predict(ASKED))
+    with pytest.raises(InputError, match=r"\(0, 1\) features"):
+        Completer(str(tmp_path / "kept")).fit(LABELS, RATINGS)
+
+
+def test_who_has_seen_everything_is_recommended_nothing():
+    completer = Completer("bias").fit([("a", "x"), ("a", "y"), ("b", "x")], [1, 2, 3])
+    assert len(completer.recommend("a")) == 0
+
+
 def test_one_axis_is_a_table_too():
     completer = Completer().fit([("a",), ("b",), ("c",)], [1.0, 2.0, 3.0])
     assert completer.predict([("a",), ("z",)]).shape == (2,)
@@ -371,6 +387,8 @@ def test_features_reach_models_that_are_trained_and_only_those():
     plain = Completer("self-supervised", training=SHORT).fit(LABELS, RATINGS)
     assert not np.array_equal(completer.predict(ASKED), plain.predict(ASKED))
     assert np.isfinite(completer.predict([("nobody", "unheard of")])).all()
+    completer.update([("newcomer", LABELS["film"][0]), ("newcomer", "a new film")], [5, 3])
+    assert np.isfinite(completer.predict([("newcomer", "a new film")])).all()
     with pytest.raises(InputError, match="features need a model that is trained"):
         Completer("vmf").fit(LABELS, RATINGS, features={"film": films})
     with pytest.raises(InputError, match="features must be of axes"):

@@ -86,7 +86,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not():
     assert not same(weights(runs[0]), weights(runs[2]))
 
 
-@pytest.mark.parametrize("batch", ["full", "uniform", "rows-columns", "conditional"])
+@pytest.mark.parametrize(
+    "batch", ["full", "uniform", "rows-columns", "conditional", "neighbourhood"]
+)
 def test_a_run_that_was_stopped_anywhere_ends_with_the_same_weights_bit_for_bit(batch):
     config = replace(QUICK, batch=batch, batch_cells=40)
     whole = fresh(config)
@@ -286,7 +288,7 @@ def test_something_is_always_hidden():
 
 def test_a_batch_has_about_as_many_cells_as_asked():
     support = random_array((200, 150), density=0.2).support
-    for batch in ("uniform", "rows-columns", "conditional"):
+    for batch in ("uniform", "rows-columns", "conditional", "neighbourhood"):
         sampler = sampler_of(support, TrainingConfig(batch=batch, batch_cells=1000))
         drawn = [len(sampler.draw(np.random.default_rng(seed))) for seed in range(5)]
         assert 500 < np.mean(drawn) < 2500, batch

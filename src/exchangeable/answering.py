@@ -24,7 +24,7 @@ from exchangeable.layers import Features
 from exchangeable.memory import Memory
 from exchangeable.pooling import read_mean
 from exchangeable.scale import Scale
-from exchangeable.trained import TrainedModel
+from exchangeable.trained import MEMBERS, TrainedModel
 from exchangeable.training import READ_AT_ONCE, encoded
 from exchangeable.values import Reference
 
@@ -139,6 +139,7 @@ class ModelAnswerer:
         """Condition the model on the observed cells."""
         trained.check(len(cells.shape))
         trained.codec.check(cells.scale)
+        trained.check_features(features)
         device = device or next(trained.model.parameters()).device
         trained = replace(trained, model=trained.model.to(device).eval())
         reference = Reference.of(cells.values, cells.scale)
@@ -180,7 +181,7 @@ class ModelAnswerer:
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         described, weights = self.trained.parts()
         known = self.features or (None,) * len(self.memory.shape)
-        tensors = {f"features.{axis}": f for axis, f in enumerate(known) if f is not None}
+        tensors = {f"{MEMBERS}{axis}": f for axis, f in enumerate(known) if f is not None}
         return described, {**weights, **tensors}
 
 
@@ -215,10 +216,9 @@ def answerer_of_parts(
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the {name} cannot be rebuilt from what was saved: {error}") from None
         return BaselineAnswerer(name, baseline, fitted, cells.scale)
-    weights = {k: t for k, t in tensors.items() if not k.startswith("features.")}
-    given = [tensors.get(f"features.{axis}") for axis in range(len(cells.shape))]
+    given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None
-    trained = TrainedModel.of_parts(described, weights, facts)
+    trained = TrainedModel.of_parts(described, tensors, facts)
     return ModelAnswerer.of(trained, cells, features, device)
 
 
@@ -236,17 +236,13 @@ def _encoded(
 def _padded(
     features: Features | None, shape: tuple[int, ...], device: torch.device
 ) -> Features | None:
-    """Features of nobody are zeros, as those of a member of whom nothing is known."""
+    """With zeros for the spare member and for those that came later, of whom nothing is known."""
     if features is None:
         return None
-    for axis, given in enumerate(features):
-        if given is not None and len(given) != shape[axis]:
-            raise InputError(
-                f"features of axis {axis} must be of {shape[axis]} members, but are of {len(given)}"
-            )
+    rows = [n + 1 - (n if f is None else len(f)) for f, n in zip(features, shape, strict=True)]
     return tuple(
-        None if f is None else torch.cat([f, f.new_zeros(1, f.shape[1])]).to(device)
-        for f in features
+        None if f is None else torch.cat([f, f.new_zeros(more, f.shape[1])]).to(device)
+        for f, more in zip(features, rows, strict=True)
     )
 
 

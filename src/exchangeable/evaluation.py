@@ -165,7 +165,7 @@ def judge(completer: Completer, table: Table, split: Split, watch: Watch | None 
     if len(split.shown):
         completer._take(updated(completer._fitted(), part(table, split.shown)))
     fitted = time.perf_counter()
-    asked, truth = asked_cells(table, split, completer.seed)
+    asked, truth = asked_cells(table, split, completer)
     answers = completer.answerer_.answer(asked)
     means = answers.mean().numpy()
     done = time.perf_counter()
@@ -210,13 +210,17 @@ def scores(
     return found
 
 
-def asked_cells(table: Table, split: Split, seed: int) -> tuple[NDArray[np.int64], Floats]:
+def asked_cells(
+    table: Table, split: Split, completer: Completer
+) -> tuple[NDArray[np.int64], Floats]:
     """The test cells and their values; where all are positives, as many others as zeros."""
     ordered = in_label_order(part(table, split.test))
     index, values = ordered.index, ordered.values
     if table.scale.kind == "positives":
         everything = in_label_order(part(table, np.arange(len(table)))).index
-        zeros = negatives(everything, table.shape, len(index), np.random.default_rng([seed, 1]))
+        taken = np.concatenate([everything, completer.cells_.index])  # not those fitted as zeros
+        draws = np.random.default_rng([completer.seed, 1])
+        zeros = negatives(taken, table.shape, len(index), draws)
         index = np.concatenate([index, zeros])
         values = np.concatenate([np.ones(len(values)), np.zeros(len(zeros))])
     return index, values

@@ -22,6 +22,7 @@ from exchangeable.budget import fit_into_memory
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.errors import Failed, InputError
 from exchangeable.interruption import Interrupted
+from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
 from exchangeable.recipes import ModelConfig, build
 from exchangeable.training import Precision, Progress, Run, Task, TrainingConfig, train
@@ -32,6 +33,9 @@ _CONFIGS: dict[str, type[ModelConfig]] = {
     "factorized": FactorizedConfig,
     "residual": ResidualConfig,
 }
+
+MEMBERS = "members."
+"""Begins the names of tensors beside the weights: features of the members of one table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,15 @@ class TrainedModel:
         if self.model.literal:
             raise InputError("a model with literal=True answers queries only together")
 
+    def check_features(self, features: Features | None) -> None:
+        """Raise unless these are as many features of each axis as it was trained with."""
+        wanted = self.config.features or (0,) * self.config.order
+        came = tuple(0 if f is None else f.shape[1] for f in features or (None,) * len(wanted))
+        if came != wanted:
+            raise InputError(
+                f"the model was trained with {wanted} features of members, by axis, but {came} came"
+            )
+
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """As JSON and as tensors; ``of_parts`` takes them back."""
         kind = next(kind for kind, made in _CONFIGS.items() if isinstance(self.config, made))
@@ -78,7 +91,8 @@ class TrainedModel:
             made = _CONFIGS[described["architecture"]]
             config = made(**_tuples(described["model"]))
             model = build(config).eval()
-            model.load_state_dict(weights)
+            own = {k: w for k, w in weights.items() if not k.startswith(MEMBERS)}
+            model.load_state_dict(own)
             return cls(
                 config,
                 codec_of_json(described["codec"]),

@@ -26,11 +26,18 @@ from exchangeable.errors import InputError
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
-from exchangeable.sampling import Conditional, Full, RowsColumns, Sampler, UniformCells
+from exchangeable.sampling import (
+    Conditional,
+    Full,
+    Neighbourhood,
+    RowsColumns,
+    Sampler,
+    UniformCells,
+)
 from exchangeable.values import Codec, Loss, Reference, loss_of
 
 Hide = Literal["flat", "rows", "columns", "mixed"]
-Batch = Literal["full", "uniform", "conditional", "rows-columns"]
+Batch = Literal["full", "uniform", "conditional", "rows-columns", "neighbourhood"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
 READ_AT_ONCE = 2**17
@@ -38,6 +45,7 @@ READ_AT_ONCE = 2**17
 
 # 7,000 cells took 43 ms a step with one thread and 40 with two, 76,000 took 315 and 230.
 _ENOUGH_FOR_THREADS = 20_000
+_FANOUT = 25
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,8 @@ class TrainingConfig:
     squared_weight: float = 2.0
     """What the squared error of the mean counts where both are added."""
     batch: Batch = "full"
-    """Which cells a step sees: all, cells at random, or those where chosen members meet."""
+    """Which cells a step sees: all, cells at random, those where chosen members meet, or some
+    cells with others of their members."""
     batch_cells: int = 20_000
     """About how many cells a step sees, unless it sees all."""
     evaluate_every: int = 25
@@ -314,6 +323,9 @@ def sampler_of(support: Support, config: TrainingConfig) -> Sampler:
         return Full(support)
     if config.batch == "uniform":
         return UniformCells(support, config.batch_cells)
+    if config.batch == "neighbourhood":
+        each = 1 + support.order * _FANOUT
+        return Neighbourhood(support, max(config.batch_cells // each, 1), fanout=_FANOUT)
     share = (config.batch_cells / len(support)) ** (1 / support.order)
     sizes = tuple(max(1, round(share * size)) for size in support.shape)
     return (

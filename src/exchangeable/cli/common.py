@@ -53,6 +53,13 @@ Model = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Of every draw.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+FeatureFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--features",
+        help="AXIS=FILE with features of its members, for models that are trained; again.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
@@ -185,24 +192,71 @@ def _lines(silent: bool) -> Watch:
 
 
 def completer_of(
-    name: str, reading: Reading, model: str, seed: int, device: str, teller: Teller
+    name: str,
+    reading: Reading,
+    model: str,
+    seed: int,
+    device: str,
+    teller: Teller,
+    features: dict[str, Any] | None = None,
 ) -> Completer:
     """A completer that was saved, or one that has read a table."""
     from exchangeable import checkpoint
     from exchangeable.completer import Completer
 
-    if Path(name).is_dir() or checkpoint.exists(name):
-        if model != "auto" or reading != Reading():
-            raise InputError(f"{name} is a saved completer: give no options for reading or model")
-        completer = Completer.load(name, device=device)
-        teller.say(f"loaded {name}", *completer.notes_)
-    else:
-        table, _ = reading.open(name)
-        with watching(teller.as_json) as watch:
-            completer = Completer(model, seed=seed, device=device).fit_table(table, watch=watch)
-        teller.say(*completer.notes_)
+    if not Path(name).is_dir() and not checkpoint.exists(name):
+        return fitted(reading.open(name)[0], model, seed, device, features, teller)
+    if model != "auto" or reading != Reading() or features:
+        raise InputError(f"{name} is a saved completer: give no options for reading or model")
+    completer = Completer.load(name, device=device)
+    teller.say(f"loaded {name}", *completer.notes_)
     teller.know(notes=list(completer.notes_), model=completer.model_name_)
     return completer
+
+
+def fitted(
+    table: Table,
+    model: str,
+    seed: int,
+    device: str,
+    features: dict[str, Any] | None,
+    teller: Teller,
+) -> Completer:
+    """A completer that has read a table, after it was told what is in it."""
+    from exchangeable.completer import Completer
+
+    teller.say(*table.found)
+    with watching(teller.as_json) as watch:
+        completer = Completer(model, seed=seed, device=device)
+        completer.fit_table(table, features=features, watch=watch)
+    teller.say(*[note for note in completer.notes_ if note not in table.found])
+    teller.know(notes=list(completer.notes_), model=completer.model_name_)
+    return completer
+
+
+def feature_files(given: list[str] | None) -> dict[str, Any]:
+    """Frames about members, by axis; a file's columns are typed as they look."""
+    frames = {}
+    for text in given or []:
+        import polars as pl
+
+        axis, equals, path = text.partition("=")
+        if not equals:
+            raise InputError(f"--features takes AXIS=FILE, but came as {text!r}")
+        try:
+            parquet = path.lower().endswith(".parquet")
+            frames[axis] = pl.read_parquet(path) if parquet else pl.read_csv(path)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise InputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
+    return frames
+
+
+def check_drawable() -> None:
+    """Raise before any work if pictures cannot be drawn."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        raise InputError("pictures need matplotlib: pip install 'exchangeable[plot]'")
 
 
 def check_free(path: Path, force: bool) -> Path:

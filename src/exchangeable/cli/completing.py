@@ -12,6 +12,7 @@ from exchangeable.cli.common import (
     Axes,
     Device,
     Duplicates,
+    FeatureFiles,
     Force,
     Header,
     Model,
@@ -23,9 +24,12 @@ from exchangeable.cli.common import (
     TableArgument,
     Teller,
     Value,
+    check_drawable,
     check_ending,
     check_free,
     completer_of,
+    feature_files,
+    fitted,
     one_line,
     watching,
     write_frame,
@@ -54,6 +58,7 @@ def complete(
         Path | None, typer.Option(help="A page to look at: what was read, and how sure it is.")
     ] = None,
     model: Model = "auto",
+    features: FeatureFiles = None,
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
@@ -79,16 +84,13 @@ def complete(
     check_free(place, force)
     if report is not None:
         check_free(report, force)
+        check_drawable()
     teller = Teller(as_json)
     reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
     found, _ = reading.open(table)
     # All that can be wrong is found out before anything is fitted.
     asked = answers.Asked.of(found, queries=queries, every=every, limit=limit)
-    from exchangeable.completer import Completer
-
-    with watching(as_json) as watch:
-        completer = Completer(model, seed=seed, device=device).fit_table(found, watch=watch)
-    teller.say(*completer.notes_)
+    completer = fitted(found, model, seed, device, feature_files(features), teller)
     frame = asked.answered(completer)
     if report is not None:
         from exchangeable.report import page
@@ -171,6 +173,7 @@ def factorize(
     out: Out = None,
     neighbours: Annotated[int, typer.Option(help="Nearest members to name.")] = 3,
     model: Model = "auto",
+    features: FeatureFiles = None,
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
@@ -191,7 +194,7 @@ def factorize(
     check_free(place, force)
     teller = Teller(as_json)
     reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
-    completer = completer_of(table, reading, model, seed, device, teller)
+    completer = completer_of(table, reading, model, seed, device, teller, feature_files(features))
     frame = factor_frame(completer, neighbours)
     write_frame(place, frame)
     for axis, size in zip(completer.table_.axes, completer.table_.shape, strict=True):

@@ -24,6 +24,7 @@ from exchangeable.cli.common import (
     Teller,
     Time,
     Value,
+    check_drawable,
     check_free,
     one_line,
     watching,
@@ -91,12 +92,17 @@ def evaluate(
         )
     facts = result.to_json()
     write_whole(place, lambda path: path.write_text(json.dumps(facts, indent=1)))
-    picture(result, drawn)
     teller = Teller(as_json)
-    teller.know(**facts, out=str(place), picture=str(drawn))
     if not as_json:
         _show(result)
-    teller.end(f"figures in {place}, picture in {drawn}")
+    try:
+        check_drawable()
+        picture(result, drawn)
+        told = f"picture in {drawn}"
+    except InputError as error:
+        told = f"no picture: {error}"
+    teller.know(**facts, out=str(place), picture=told)
+    teller.end(f"figures in {place}, {told}")
 
 
 def _show(result: Evaluation) -> None:

@@ -13,6 +13,7 @@ from exchangeable.cli.common import (
     Axes,
     Device,
     Duplicates,
+    FeatureFiles,
     Force,
     Header,
     Reading,
@@ -23,6 +24,7 @@ from exchangeable.cli.common import (
     TableArgument,
     Teller,
     Value,
+    feature_files,
     one_line,
     watching,
 )
@@ -72,9 +74,7 @@ def train(
     patience: Patience = None,
     validation: Validation = 0.05,
     split: Split = None,
-    features: Annotated[
-        list[str] | None, typer.Option(help="AXIS=FILE with features of its members; again.")
-    ] = None,
+    features: FeatureFiles = None,
     precision: Precision = "auto",
     save_every: SaveEvery = 60.0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where --out stands.")] = False,
@@ -117,7 +117,7 @@ def train(
     found = _shown(reading, table, split)
     cells, notes = fitting.observed_cells(fitting.in_label_order(found), seed)
     teller.say(*notes)
-    members = fitting.features_of(fitting.in_label_order(found), _feature_files(features))
+    members = fitting.features_of(fitting.in_label_order(found), feature_files(features))
     codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
     sizes = tuple(0 if f is None else f.shape[1] for f in members or ())
     config = _resized(chosen.model(codec, found.order, sizes), width, depth)
@@ -154,6 +154,7 @@ def finetune(
     batch_cells: BatchCells = None,
     validation: Validation = 0.05,
     split: Split = None,
+    features: FeatureFiles = None,
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
@@ -184,7 +185,7 @@ def finetune(
         **kept,  # type: ignore[arg-type]
     )
     completer = Completer(str(model), seed=seed, device=device, validation=validation)
-    completer.fit_table(_shown(reading, table, split))
+    completer.fit_table(_shown(reading, table, split), features=feature_files(features))
     teller.say(*completer.notes_)
     with watching(as_json) as watch:
         completer.finetune(training=training, watch=watch)
@@ -229,23 +230,6 @@ def _shown(reading: Reading, name: str, split: str | None) -> Table:
         listed = ", ".join(known) or "none"
         raise InputError(f"split must be one that comes with the data ({listed}), but is {split!r}")
     return part(table, np.concatenate([known[split].train, known[split].validation]))
-
-
-def _feature_files(given: list[str] | None) -> dict[str, Any]:
-    """Frames about members, by axis; a file's columns are typed as they look."""
-    import polars as pl
-
-    frames = {}
-    for text in given or []:
-        axis, equals, path = text.partition("=")
-        if not equals:
-            raise InputError(f"--features takes AXIS=FILE, but came as {text!r}")
-        try:
-            parquet = path.lower().endswith(".parquet")
-            frames[axis] = pl.read_parquet(path) if parquet else pl.read_csv(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise InputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
-    return frames
 
 
 def _resized(config: Any, width: int | None, depth: int | None) -> Any:

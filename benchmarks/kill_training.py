@@ -159,8 +159,9 @@ def main() -> None:
             kills += 1
             saving += "while saving" in told
             print(f"kill {kills:3}: {told}")
-            if told == "finished":
+            if told == "finished":  # a run that ends has to be killed as often again
                 shutil.rmtree(stopped)
+                kills = saving = 0
         subprocess.run(command(stopped, options.steps), check=True, stdout=subprocess.DEVNULL)
         subprocess.run(command(whole, options.steps), check=True, stdout=subprocess.DEVNULL)
         same = same_weights(whole, stopped)

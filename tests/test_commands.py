@@ -1,5 +1,6 @@
 """The commands: what they say, what they write, and that bad use writes nothing."""
 
+import datetime
 import json
 import re
 import subprocess
@@ -232,7 +233,8 @@ def test_features_of_members_reach_the_training(here):
     assert trained(here, "--features", "film=f.csv").exit_code == 0
     with_features = json.loads((here / "model" / "config.json").read_text())
     assert with_features["model"]["features"] == [0, 1]
-    done("complete", "film-club", "--all", "--model", "model", "--features", "film=f.csv")
+    given = ("--model", "model", "--features", "film=f.csv")
+    done("complete", "film-club", "--all", *given, "--report", "r.html")
     assert run("complete", "film-club", "--all", "--model", "model", "--force").exit_code == 2
 
 
@@ -258,6 +260,20 @@ def test_doctor_finds_all_well(here):
     assert "all is well" in result.output
     assert "torch" in result.output
     assert "FAIL" not in result.output
+
+
+def test_dates_are_labels_and_equals_signs_may_stand_in_them(here):
+    days = [datetime.date(2026, 1, day) for day in (1, 2, 3)]
+    cells = [(u, d, f"k={n}") for u in ("a", "b", "c") for n, d in enumerate(days)][:-1]
+    frame = pl.DataFrame(cells, schema=["user", "day", "tag"], orient="row")
+    frame.with_columns(rating=pl.Series(range(1, 9))).write_parquet("d.parquet")
+    named = ("--axes", "user,day,tag", "--value", "rating")
+    found = done("recommend", "d.parquet", "c", *named, "--given", "tag=k=2", "--json")
+    assert "2026-01-03" in found.stdout
+
+
+def test_a_stranger_is_called_one(here):
+    assert "zoe is not in the table" in done("recommend", "ratings.csv", "zoe").output
 
 
 BAD = [
@@ -317,6 +333,7 @@ BAD = [
     ("evaluate", "ratings.csv", "--test", "0", "--out", "e.json"),
     ("evaluate", "ratings.csv", "--out", "e.txt"),
     ("doctor", "--device", "abacus"),
+    ("complete", "ratings.csv", "--device", "meta"),
 ]
 
 

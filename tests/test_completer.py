@@ -12,6 +12,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+import exchangeable
+from exchangeable import checkpoint
 from exchangeable.answering import ModelAnswerer
 from exchangeable.completer import Completer
 from exchangeable.configs import ResidualConfig
@@ -217,8 +219,6 @@ def test_a_new_row_is_answered_nearly_as_if_it_had_been_there(model):
     own = (LABELS["member"] == member).to_numpy()
     completer = Completer(model, training=training).fit(LABELS.filter(~own), RATINGS[~own])
     if model in TRAINED:
-        whole = Completer(model, training=training)
-        whole._take(completer._fitted())
         cells = pl.concat([LABELS.filter(~own), LABELS.filter(own)])
         trained = completer.answerer_.trained
         whole = Completer("mean").fit(cells, np.concatenate([RATINGS[~own], RATINGS[own]]))
@@ -261,6 +261,7 @@ def test_an_update_that_fails_leaves_everything_as_it_was(fitted):
         ([("new", LABELS["film"][0])], [np.nan]),
         ([(7, LABELS["film"][0])], [3.0]),
         ([("new", "a"), ("new", "a")], [3.0, 4.0]),
+        (pl.DataFrame({"member": ["new"], "film": ["Heat"]}), None),
     ]:
         with pytest.raises(InputError) as raised:
             completer.update(cells, values)
@@ -344,13 +345,134 @@ def test_a_model_with_features_asks_for_them_elsewhere(tmp_path):
     completer.fit(LABELS, RATINGS, features={"film": films}).save(tmp_path / "kept")
     again = Completer.load(tmp_path / "kept")
     np.testing.assert_array_equal(completer.predict(ASKED), again.predict(ASKED))
-    with pytest.raises(InputError, match=r"\(0, 1\) features"):
+    with pytest.raises(InputError, match="year"):
         Completer(str(tmp_path / "kept")).fit(LABELS, RATINGS)
 
 
 def test_who_has_seen_everything_is_recommended_nothing():
     completer = Completer("bias").fit([("a", "x"), ("a", "y"), ("b", "x")], [1, 2, 3])
     assert len(completer.recommend("a")) == 0
+
+
+def test_the_order_of_feature_rows_changes_nothing():
+    films = LABELS["film"].unique().sort()
+    kinds = pl.DataFrame({"film": films, "kind": [film[0] for film in films]})
+    one, two = (
+        Completer("self-supervised", training=SHORT)
+        .fit(LABELS, RATINGS, features={"film": frame})
+        .predict(ASKED)
+        for frame in (kinds, kinds.reverse())
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+def test_features_of_other_names_are_refused(tmp_path):
+    films = pl.DataFrame({"film": LABELS["film"].unique().sort()}).with_row_index("year")
+    films = films.select("film", pl.col("year").cast(pl.Float64))
+    completer = Completer("self-supervised", training=SHORT)
+    completer.fit(LABELS, RATINGS, features={"film": films}).save(tmp_path / "kept")
+    other = Completer(tmp_path / "kept")
+    other.fit(LABELS, RATINGS, features={"film": films.reverse()})
+    with pytest.raises(InputError, match="year"):
+        other.fit(LABELS, RATINGS, features={"film": films.rename({"year": "length"})})
+    completer.update([("newcomer", "a new film")], [5])
+    completer.finetune(steps=2)
+    assert np.isfinite(completer.predict([("newcomer", "a new film")])).all()
+
+
+def test_a_model_keeps_what_it_was_trained_on_when_it_serves_another_table(tmp_path, fitted):
+    trained = fitted("self-supervised").answerer_.trained
+    fitted("self-supervised").save(tmp_path / "kept")
+    small = Completer(tmp_path / "kept").fit([("a", "x"), ("a", "y"), ("b", "x")], [1, 5, 3])
+    small.save(tmp_path / "small")
+    facts = TrainedModel.load(tmp_path / "small").facts
+    assert facts["data"] == trained.facts["data"]
+    assert facts["validation RMSE"] == trained.facts["validation RMSE"]
+
+
+def test_finetuning_is_judged_by_the_cells_that_training_kept_back():
+    completer = Completer("self-supervised", training=SHORT, seed=1).fit(LABELS, RATINGS)
+    before = completer.answerer_.trained.facts
+    completer.set_params(seed=2).finetune(steps=2)
+    after = completer.answerer_.trained.facts
+    assert after["validation"] == before["validation"] == [0.05, 1]
+    assert after["task"] == before["task"]
+
+
+def test_masked_cells_are_missing_ones():
+    cells = np.array([["a", "x"], ["a", "y"], ["b", "x"]])
+    values = np.ma.array([1.0, 99.0, 3.0], mask=[False, True, False])
+    completer = Completer("mean").fit(cells, values)
+    assert completer.predict([("a", "x")]) == pytest.approx([2.0])
+    hidden = np.ma.array(cells, mask=[[True, False], [False, False], [False, False]])
+    with pytest.raises(InputError, match="label"):
+        Completer("mean").fit(hidden, [1.0, 2.0, 3.0])
+
+
+def test_ratings_are_read_by_the_names_of_their_columns():
+    evenings = load("film-club-evenings").table
+    frame = pl.DataFrame(evenings.frame(evenings.index, rating=evenings.values))
+    completer = Completer("vmf").fit(frame.drop("rating"), frame["rating"].to_numpy())
+    ratings = pl.DataFrame({"film": ["Heat"], "occasion": ["alone"], "stars": [1.0]})
+    one = completer.recommend("nobody", ratings=ratings)
+    two = completer.recommend("nobody", ratings=ratings.select("stars", "occasion", "film"))
+    assert one.equals(two)
+    with pytest.raises(InputError, match="Haet"):
+        completer.recommend("nobody", ratings=ratings.with_columns(film=pl.lit("Haet")))
+    with pytest.raises(InputError, match="numbers are needed"):
+        completer.recommend("nobody", ratings=ratings.with_columns(stars=pl.lit("good")))
+
+
+def test_columns_that_are_called_low_and_high_survive():
+    frame = pl.DataFrame({"low": ["a", "a", "b"], "high": ["x", "y", "x"], "rating": [1, 2, None]})
+    completed = exchangeable.complete(frame)
+    assert completed.columns == ["low", "high", "rating", "low end", "high end"]
+    assert completed["low"].to_list() == ["a", "a", "b"]
+
+
+def test_a_question_that_was_answered_by_an_update_is_no_question_any_more():
+    frame = pl.DataFrame({"u": ["a", "a", "b"], "f": ["x", "y", "x"], "rating": [4.0, 2.0, None]})
+    completer = Completer("mean").fit(frame)
+    completer.update([("b", "x")], [2.0])
+    assert len(completer.table_.values) == 3
+    assert not np.isnan(completer.table_.values).any()
+
+
+def test_texts_for_numbers_are_pointed_out():
+    completer = Completer("bias").fit([(1, 10), (1, 11), (2, 10)], [1.0, 2.0, 3.0])
+    with pytest.warns(UserWarning, match="whole numbers"):
+        completer.predict([("1", "10")])
+
+
+def test_a_new_member_of_positives_is_given_negatives_too():
+    cells = [(f"u{u}", f"i{i}") for u in range(20) for i in range(20) if (u * i) % 3 == 0]
+    completer = Completer("bias").fit(pl.DataFrame(cells, schema=["u", "i"], orient="row"))
+    before = len(completer.cells_)
+    completer.update(pl.DataFrame({"u": ["new"] * 5, "i": [f"i{i}" for i in range(5)]}))
+    own = completer.cells_.index[:, 0] == completer.cells_.index[:, 0].max()
+    assert len(completer.cells_) > before + 5
+    assert set(completer.cells_.values[own]) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda c: c["answerer"].pop("settings"),
+        lambda c: c["params"].update(surprise=1),
+        lambda c: c.update(answerer=None),
+        lambda c: c["table"].update(axes=["a"]),
+        lambda c: c["table"].update(axes=["a", "b", "c"]),
+        lambda c: c.pop("notes"),
+    ],
+)
+def test_a_forged_completer_is_refused_in_one_line(tmp_path, fitted, forge):
+    fitted("bias").save(tmp_path / "kept")
+    stored = checkpoint.load(tmp_path / "kept")
+    forge(stored.config)
+    checkpoint.save(tmp_path / "forged", stored.config, stored.tensors, card="", files=stored.files)
+    with pytest.raises(InputError) as raised:
+        Completer.load(tmp_path / "forged")
+    assert "\n" not in str(raised.value)
 
 
 def test_one_axis_is_a_table_too():

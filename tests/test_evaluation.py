@@ -1,6 +1,7 @@
 """Models are compared on the same hidden cells, beside the yardsticks, and chosen on none."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from exchangeable.errors import InputError
 from exchangeable.evaluation import evaluate, judge, part, split_of
 from exchangeable.report import calibrate
 from exchangeable.table import Table
+from exchangeable.training import TrainingConfig
 
 CLUB = load("film-club")
 
@@ -48,8 +50,6 @@ def test_the_hidden_values_have_no_influence_on_the_answers():
     split = splits.by_share(CLUB.table, test=0.2, validation=0.0, seed=0)
     values = CLUB.table.values.copy()
     values[split.test] = 6 - values[split.test]
-    from dataclasses import replace
-
     other = replace(CLUB.table, values=values)
     for model in ("vmf", "bmf", "item-knn"):
         one = judge(Completer(model), CLUB.table, split)
@@ -98,6 +98,32 @@ def test_positives_are_judged_against_cells_that_nobody_marked():
     assert set(np.unique(outcome.truth)) == {0.0, 1.0}
     assert outcome.metrics["concordance"] > 0.7  # the area under the curve
     assert outcome.metrics["recall"] > 0.5
+
+
+@pytest.mark.parametrize("split", ["random", "new-rows", "new-columns"])
+def test_positives_without_any_structure_cannot_be_told_from_others(split):
+    found = []
+    for seed in range(4):
+        marks = np.argwhere(np.random.default_rng(seed).random((80, 60)) < 0.2)
+        table = Table.of(pl.DataFrame(marks.astype(str), schema=["u", "i"]))
+        result = evaluate(table, models=["bias"], seeds=(seed,), split=split, test=0.2)
+        found.append(result.spread("bias", "concordance").mean)
+    assert np.mean(found) == pytest.approx(0.5, abs=0.06)
+
+
+def test_the_order_of_rows_does_not_change_which_cells_are_hidden():
+    table = CLUB.table
+    rows = np.random.default_rng(0).permutation(len(table))
+    shuffled = replace(table, index=table.index[rows], values=table.values[rows])
+    one, two = (evaluate(t, models=["bias"]) for t in (table, shuffled))
+    assert one.spread("bias", "rmse") == two.spread("bias", "rmse")
+
+
+def test_a_model_that_saw_the_whole_table_is_pointed_out(tmp_path):
+    whole = Completer("self-supervised", training=TrainingConfig(steps=2))
+    whole.fit_table(CLUB.table).save(tmp_path / "whole")
+    found = evaluate(CLUB, models=[str(tmp_path / "whole")])
+    assert any("very cells" in note for note in found.outcomes[0].notes)
 
 
 def test_real_numbers_have_all_metrics_that_need_no_levels():

@@ -19,6 +19,7 @@ from exchangeable.values import (
     codec_to_json,
     loss_of,
     negatives,
+    negatives_among,
 )
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
@@ -187,6 +188,15 @@ def test_ranks_are_those_of_the_observed_values_with_ties_in_the_middle():
     np.testing.assert_allclose(ranks.numpy(), [-1, -0.75, 0, 0.75, 1], atol=0.02)
 
 
+def test_ties_at_either_end_have_ranks_of_equal_size():
+    def ranks(*values):
+        given = np.array(values)
+        return Reference.of(given, STARS).ranks(torch.from_numpy(given)).tolist()
+
+    assert ranks(1.0, 5.0, 5.0) == [-1.0, 0.5, 0.5]
+    assert ranks(1.0, 1.0, 5.0) == [-0.5, -0.5, 1.0]
+
+
 def test_answers_of_a_scale_free_model_move_with_the_units():
     codec, outputs = ScaleFree(2), torch.randn(6, 6, dtype=torch.float64)
     values = np.random.default_rng(0).normal(size=100)
@@ -233,6 +243,14 @@ def test_negatives_are_cells_that_were_not_observed_and_none_comes_twice(number)
     cells = {tuple(cell) for cell in drawn.tolist()}
     assert len(cells) == len(drawn) == min(number, 48 - len(seen))
     assert not cells & {tuple(cell) for cell in seen.tolist()}
+
+
+def test_negatives_lie_where_the_given_members_meet():
+    seen = np.array([[0, 0], [2, 1], [5, 3]])
+    members = [np.array([0, 2]), np.array([1, 3, 4])]
+    drawn = negatives_among(members, seen, (6, 5), 100, np.random.default_rng(0))
+    expected = {(0, 1), (0, 3), (0, 4), (2, 3), (2, 4)}
+    assert {tuple(cell) for cell in drawn.tolist()} == expected
 
 
 def test_negatives_are_as_likely_everywhere():

@@ -6,6 +6,7 @@ Both take coordinates and give distributions. A member that is not known has the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -51,6 +52,23 @@ class Cells:
         """With one channel, in float64."""
         support = Support(torch.from_numpy(self.index), shape or self.shape)
         return ExchangeableArray.trusted(support, torch.from_numpy(self.values)[:, None])
+
+
+READ_TOGETHER = 2**14
+"""Cells whose whole distributions are held at a time: on a scale of 101 levels 50 MB."""
+
+
+def read_off(
+    answerer: Answerer, index: Index, *wanted: Callable[[Distribution], Tensor]
+) -> list[Floats]:
+    """What is wanted of the answers for cells (Q, D), some cells at a time: (Q, ...) each."""
+    starts = range(0, max(len(index), 1), READ_TOGETHER)
+    parts: list[list[Floats]] = [[] for _ in wanted]
+    for start in starts:
+        answers = answerer.answer(index[start : start + READ_TOGETHER])
+        for part, want in zip(parts, wanted, strict=True):
+            part.append(want(answers).double().cpu().numpy())
+    return [np.concatenate(part) for part in parts]
 
 
 class Answerer(Protocol):
@@ -161,7 +179,8 @@ class ModelAnswerer:
         device = next(self.trained.model.parameters()).device
         # A value cannot be taken out of a pool, nor can features be put before the last ones.
         if replaced or self.features is not None:
-            return ModelAnswerer.of(self.trained, cells, self.features, device)
+            grown = _grown(self.features, cells.shape)
+            return ModelAnswerer.of(self.trained, cells, grown, device)
         added = _encoded(self.trained, cells.take(changed), self.reference, cells.shape)
         with torch.no_grad():
             # The spare member of before has no cell, so the first new one can take its place.
@@ -182,7 +201,7 @@ class ModelAnswerer:
         described, weights = self.trained.parts()
         known = self.features or (None,) * len(self.memory.shape)
         tensors = {f"{MEMBERS}{axis}": f for axis, f in enumerate(known) if f is not None}
-        return described, {**weights, **tensors}
+        return {**described, "facts": self.trained.facts}, {**weights, **tensors}
 
 
 def fitted_baseline(name: str, cells: Cells, seed: int, report: Any = None) -> BaselineAnswerer:
@@ -198,7 +217,6 @@ def answerer_of_parts(
     described: dict[str, Any],
     tensors: dict[str, Tensor],
     cells: Cells,
-    facts: dict[str, Any],
     device: torch.device,
 ) -> Answerer:
     """What ``parts`` described, able to answer for the same cells again."""
@@ -206,19 +224,14 @@ def answerer_of_parts(
         name = str(described["baseline"])
         if name not in BASELINES:
             raise InputError(f"a baseline is one of {', '.join(BASELINES)}, but this is {name!r}")
-        kind = type(BASELINES[name]())
-        settings = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in described["settings"].items()
-        }
-        try:
-            baseline = kind(**settings)
-            fitted = baseline.kind.of_state(baseline, {k: t.numpy() for k, t in tensors.items()})
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"the {name} cannot be rebuilt from what was saved: {error}") from None
+        stored = described["settings"].items()
+        settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored}
+        baseline = type(BASELINES[name]())(**settings)
+        fitted = baseline.kind.of_state(baseline, {k: t.numpy() for k, t in tensors.items()})
         return BaselineAnswerer(name, baseline, fitted, cells.scale)
     given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None
-    trained = TrainedModel.of_parts(described, tensors, facts)
+    trained = TrainedModel.of_parts(described, tensors, described.get("facts", {}))
     return ModelAnswerer.of(trained, cells, features, device)
 
 
@@ -236,13 +249,20 @@ def _encoded(
 def _padded(
     features: Features | None, shape: tuple[int, ...], device: torch.device
 ) -> Features | None:
-    """With zeros for the spare member and for those that came later, of whom nothing is known."""
+    """With the spare member, on the device of the model."""
+    spacious = _grown(features, tuple(size + 1 for size in shape))
+    if spacious is None:
+        return None
+    return tuple(None if f is None else f.to(device) for f in spacious)
+
+
+def _grown(features: Features | None, shape: tuple[int, ...]) -> Features | None:
+    """With zeros for members that came later, of whom nothing is known."""
     if features is None:
         return None
-    rows = [n + 1 - (n if f is None else len(f)) for f, n in zip(features, shape, strict=True)]
     return tuple(
-        None if f is None else torch.cat([f, f.new_zeros(more, f.shape[1])]).to(device)
-        for f, more in zip(features, rows, strict=True)
+        None if f is None else torch.cat([f, f.new_zeros(size - len(f), f.shape[1])])
+        for f, size in zip(features, shape, strict=True)
     )
 
 

@@ -6,21 +6,19 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable import reading
+from exchangeable.completer import Completer, answer_names
 from exchangeable.errors import InputError
+from exchangeable.frames import native_frame
 from exchangeable.labels import UNKNOWN, WHOLE, Vocabulary
 from exchangeable.table import Table
 
-if TYPE_CHECKING:
-    from exchangeable.completer import Completer
-
-LOW, HIGH = "low", "high"
 COVERAGE = 0.8
 
 
@@ -30,28 +28,29 @@ class Asked:
 
     labels: pl.DataFrame  # a column per axis
     values: NDArray[np.float64]  # NaN where an answer is asked for
-    value_name: str
+    names: tuple[str, str, str]
+    """Of the columns of values and of the ends of their intervals."""
 
     @classmethod
     def of(
         cls, table: Table, *, queries: Path | None = None, every: bool = False, limit: int = 2**62
     ) -> Asked:
         """The cells without a value, those of a file, or every cell of the table."""
-        name = _free_name(table)
+        names = answer_names(table)
         if queries is not None:
             labels = read_queries(queries, table)
-            return cls(labels, np.full(len(labels), np.nan), name)
+            return cls(labels, np.full(len(labels), np.nan), names)
         if every:
-            return cls._every(table, limit, name)
+            return cls._every(table, limit, names)
         if len(table.values) == len(table):
             raise InputError(
                 "nothing to fill: every row has a value; ask with --queries FILE for cells of "
                 "your own, or with --all for every cell"
             )
-        return cls(_labels(table, table.index), table.values, name)
+        return cls(_labels(table, table.index), table.values, names)
 
     @classmethod
-    def _every(cls, table: Table, limit: int, name: str) -> Asked:
+    def _every(cls, table: Table, limit: int, names: tuple[str, str, str]) -> Asked:
         number = math.prod(table.shape)
         if number > limit:
             raise InputError(
@@ -62,7 +61,7 @@ class Asked:
         values = np.full(number, np.nan)
         seen = ~np.isnan(table.values)
         values[np.ravel_multi_index(tuple(table.index[seen].T), table.shape)] = table.values[seen]
-        return cls(_labels(table, index), values, name)
+        return cls(_labels(table, index), values, names)
 
     @property
     def number(self) -> int:
@@ -76,12 +75,11 @@ class Asked:
         known = zip(asked.iter_columns(), completer.table_.vocabularies, strict=True)
         cells = pl.DataFrame([_typed(column, vocabulary) for column, vocabulary in known])
         means, ends = completer.predict(cells), completer.predict_interval(cells, COVERAGE)
-        columns = {self.value_name: self.values.copy()}
-        columns |= {LOW: np.full(len(empty), np.nan), HIGH: np.full(len(empty), np.nan)}
-        columns[self.value_name][empty] = means
-        columns[LOW][empty], columns[HIGH][empty] = ends.T
-        filled = [pl.Series(n, c).fill_nan(None) for n, c in columns.items()]
-        return self.labels.with_columns(filled)
+        columns = [self.values.copy(), np.full(len(empty), np.nan), np.full(len(empty), np.nan)]
+        for column, answers in zip(columns, (means, *ends.T), strict=True):
+            column[empty] = answers
+        named = zip(self.names, columns, strict=True)
+        return self.labels.with_columns([pl.Series(n, c).fill_nan(None) for n, c in named])
 
 
 def complete(data: Any, *, model: str = "auto", seed: int = 0, device: str = "auto") -> Any:
@@ -91,9 +89,6 @@ def complete(data: Any, *, model: str = "auto", seed: int = 0, device: str = "au
     >>> complete(pl.DataFrame({**cells, "rating": [4, 2, None]})).columns
     ['user', 'film', 'rating', 'low', 'high']
     """
-    from exchangeable.completer import Completer
-    from exchangeable.frames import native_frame
-
     table = Table.of(data)
     asked = Asked.of(table)
     frame = asked.answered(Completer(model, seed=seed, device=device).fit_table(table))
@@ -191,8 +186,3 @@ def _typed(column: pl.Series, vocabulary: Vocabulary) -> pl.Series:
         return whole
     listed = [int(text) if re.fullmatch(WHOLE, text) else text for text in column]
     return pl.Series(column.name, listed, dtype=pl.Object)
-
-
-def _free_name(table: Table) -> str:
-    name = table.value_name or "value"
-    return name if name not in table.axes else f"{name} value"

@@ -12,7 +12,7 @@ from exchangeable.blocks import ExchangeableBlock
 from exchangeable.errors import InputError
 from exchangeable.memory import MemoryModel
 from exchangeable.training import Task, encoded
-from exchangeable.values import Codec
+from exchangeable.values import Codec, loss_of
 
 _SAMPLE = 4096
 _SLACK = 1.5  # gradients and intermediates, over what is kept for the backward pass; measured
@@ -41,9 +41,12 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
 
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        # The outputs must live until all that leads to them was counted.
+        # What is kept must live until all of it was counted, and so must the loss.
         outputs = model(seen, some.support.take(~shown), task.features, torch.Generator())
-    del outputs
+        answers = codec.read(outputs.float(), task.reference)
+        truth = some.values[~shown].squeeze(1).float()
+        loss = loss_of(answers, truth, task.reference, "both", 1.0)
+    del loss
     return sum(storages.values())
 
 
@@ -91,6 +94,8 @@ def device_of(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise NotImplementedError
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
         raise InputError(

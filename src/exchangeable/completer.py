@@ -6,7 +6,10 @@ that the same table gives the same answers in whatever order its rows come.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,11 +22,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from exchangeable import fitting
-from exchangeable.answering import Answerer, Cells, ModelAnswerer
+from exchangeable.answering import Answerer, Cells, ModelAnswerer, read_off
 from exchangeable.budget import device_of
-from exchangeable.distributions import Distribution
 from exchangeable.errors import InputError
-from exchangeable.frames import frame_of, native_frame
+from exchangeable.frames import frame_of, native_frame, numbers_of
 from exchangeable.labels import UNKNOWN, Codes, column_of, missing_labels
 from exchangeable.scale import Kind
 from exchangeable.stored import load_completer, save_completer
@@ -54,7 +56,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     def __init__(
         self,
-        model: str = "auto",
+        model: str | Path = "auto",
         *,
         seed: int = 0,
         device: str = "auto",
@@ -99,8 +101,8 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """Read a table that was made before, say from a file."""
         given = fitting.Given(
             fitting.in_label_order(table),
-            model=self.model,
-            seed=self.seed,
+            model=str(self.model),
+            seed=checked_seed(self.seed),
             device=device_of(self.device),
             validation=self.validation,
             training=self.training,
@@ -112,15 +114,17 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     def predict(self, X: Any) -> Floats:
         """The expected value of each cell: (Q,). A member never seen gets what others get."""
-        return _numpy(self.distribution(X).mean())
+        check_is_fitted(self)
+        return read_off(self.answerer_, self._asked(X), methodcaller("mean"))[0]
 
     def predict_interval(self, X: Any, coverage: float = 0.8) -> Floats:
         """Between which values each cell lies with a chance of ``coverage``: (Q, 2)."""
         if not 0 < coverage < 1:
             raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
-        answers, tail = self.distribution(X), (1 - coverage) / 2
-        ends = [_numpy(answers.quantile(share)) for share in (tail, 1 - tail)]
-        return np.stack(ends, axis=1)
+        check_is_fitted(self)
+        tail = (1 - coverage) / 2
+        ends = [methodcaller("quantile", share) for share in (tail, 1 - tail)]
+        return np.stack(read_off(self.answerer_, self._asked(X), *ends), axis=1)
 
     @available_if(lambda self: not hasattr(self, "cells_") or bool(self.levels_))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
@@ -128,18 +132,14 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
         Only where values have levels, so that real numbers have no such method.
         """
-        return _numpy(self.distribution(X).probabilities())
+        check_is_fitted(self)
+        return read_off(self.answerer_, self._asked(X), methodcaller("probabilities"))[0]
 
     @property
     def levels_(self) -> tuple[float, ...]:
         """The levels of the scale, ascending; none where values are real numbers."""
         check_is_fitted(self)
         return self.cells_.scale.levels
-
-    def distribution(self, X: Any) -> Distribution:
-        """All that is known of each cell."""
-        check_is_fitted(self)
-        return self.answerer_.answer(self._asked(X))
 
     def recommend(
         self,
@@ -167,7 +167,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         if code != UNKNOWN:
             seen = table.index[~np.isnan(table.values)]
             cells = cells[~np.isin(_keys(cells, table.shape), _keys(seen, table.shape))]
-        means = _numpy(asked.answerer_.answer(cells).mean())
+        (means,) = read_off(asked.answerer_, cells, methodcaller("mean"))
         # Rounded, so that what is equal but for the last bits keeps the order of its labels.
         best = cells[np.argsort(-np.round(means, 9), kind="stable")[:n]]
         return asked._frame_without(place, best)
@@ -175,7 +175,9 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def update(self, X: Any, y: Any = None) -> Self:
         """Take in new cells, of known or new members; a cell seen before gets its new value.
 
-        Nothing is trained. New members are answered from their own cells.
+        Nothing is trained. New members are answered from their own cells, and so much of the
+        old ones as deep models keep is not computed again: fitting anew, or saving and
+        loading, gives slightly other answers.
         """
         check_is_fitted(self)
         fitted = fitting.updated(self._fitted(), self._small_table(X, y))
@@ -207,20 +209,17 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         check_is_fitted(self)
         if not isinstance(self.answerer_, ModelAnswerer):
             raise InputError(f"finetuning needs a trained model, but this is {self.model_name_}")
-        self._take(
-            fitting.finetuned(
-                self._fitted(),
-                training or TrainingConfig(steps=steps, learning_rate=1e-3, seed=self.seed),
-                self.validation,
-                watch or _nobody,
-            )
-        )
+        own, seed = self.answerer_.trained.training, checked_seed(self.seed)
+        chosen = training or replace(own, steps=steps, learning_rate=1e-3, seed=seed)
+        split = fitting.Validation(self.validation, seed)
+        self._take(fitting.finetuned(self._fitted(), chosen, split, watch or _nobody))
         return self
 
     def save(self, path: str | Path) -> None:
         """To a folder, in one go: the model, the table's cells and its labels."""
         check_is_fitted(self)
-        save_completer(path, self.get_params(), self._fitted())
+        params = {**self.get_params(), "model": str(self.model), "seed": checked_seed(self.seed)}
+        save_completer(path, params, self._fitted())
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> Self:
@@ -270,7 +269,16 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                     f"every cell must have a label in {column!r}, but that of row "
                     f"{int(missing.argmax()) + 1} is missing (NaN or null)"
                 )
-        return table.cells(frame)
+        cells = table.cells(frame)
+        for column, vocabulary, codes in zip(asked, table.vocabularies, cells.T, strict=True):
+            known, came = vocabulary.labels.dtype, frame[column].dtype
+            if known.is_integer() and came == pl.String and (codes == UNKNOWN).all():
+                warnings.warn(
+                    f"no label of {column!r} is known: they are texts, but those of the table are "
+                    f"whole numbers",
+                    stacklevel=3,
+                )
+        return cells
 
     def _axis(self, axis: int | str) -> int:
         names = self.table_.axes
@@ -296,7 +304,10 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                 f"as input: a column for each axis ({', '.join(known.axes)})"
             )
         value = known.value_name if y is None and known.value_name in frame.columns else None
-        return Table.of(X, y, axes=axes, value=value, duplicates=self.duplicates)
+        table = Table.of(X, y, axes=axes, value=value, duplicates=self.duplicates)
+        if table.value_name is None and known.scale.kind != "positives":
+            raise InputError("new cells must have values, but neither y nor a column of X has them")
+        return table
 
     def _with_ratings(self, member: Any, place: int, ratings: Any) -> Completer:
         """A completer that knows the ratings of a member too; this one does not change."""
@@ -308,7 +319,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                     f"a mapping"
                 )
             labels = {rest[0]: column_of(rest[0], list(ratings))}
-            values = np.asarray(list(ratings.values()), dtype=np.float64)
+            values = numbers_of("ratings", column_of("rating", ratings.values())).to_numpy()
         else:
             frame, _ = frame_of(ratings)
             if len(frame.columns) != len(rest) + 1:
@@ -316,8 +327,15 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                     f"ratings must have columns {', '.join(rest)} and values, but have "
                     f"{frame.columns}"
                 )
-            labels = dict(zip(rest, frame.iter_columns(), strict=False))
-            values = frame[:, -1].cast(pl.Float64).to_numpy()
+            names = rest if set(rest) <= set(frame.columns) else frame.columns[: len(rest)]
+            labels = {axis: frame[name] for axis, name in zip(rest, names, strict=True)}
+            (value,) = set(frame.columns) - set(names)
+            values = numbers_of("ratings", frame[value]).to_numpy()
+        for axis, column in labels.items():
+            codes = self.table_.vocabularies[self._axis(axis)].encode(column)
+            if (codes == UNKNOWN).any():
+                stranger = column[int((codes == UNKNOWN).argmax())]
+                raise InputError(f"ratings must be of known {axis}, but {stranger!r} is not known")
         labels[self.table_.axes[place]] = column_of("member", [member] * len(values))
         cells = pl.DataFrame({axis: labels[axis] for axis in self.table_.axes})
         other = type(self)(**self.get_params())
@@ -332,12 +350,12 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             for a, axis in enumerate(table.axes)
             if a != place
         }
-        named = {
-            table.value_name or "score": answers.mean(),
-            "low": answers.quantile(0.1),
-            "high": answers.quantile(0.9),
-        }
-        columns |= {name: pl.Series(name, _numpy(column)) for name, column in named.items()}
+        named = zip(
+            answer_names(table),
+            (answers.mean(), answers.quantile(0.1), answers.quantile(0.9)),
+            strict=True,
+        )
+        columns |= {name: pl.Series(name, _numpy(column)) for name, column in named}
         return native_frame(columns, table.native)
 
 
@@ -345,7 +363,8 @@ def checked_input(X: Any, y: Any) -> tuple[Any, Any]:
     """What scikit-learn's users may pass, refused in its words where it cannot be taken."""
     if y is not None and hasattr(X, "tocoo"):
         raise InputError("sparse input is a table of its own: pass it without y")
-    given = np.asarray(X) if not hasattr(X, "columns") and hasattr(X, "__array__") else X
+    other = hasattr(X, "__array__") and not hasattr(X, "columns")
+    given = np.asarray(X) if other and not isinstance(X, np.ma.MaskedArray) else X
     for name, data in (("X", given), ("y", y)):
         if isinstance(data, np.ndarray) and data.dtype.kind == "c":
             raise InputError(f"Complex data not supported, but {name} holds {data.dtype}")
@@ -364,8 +383,23 @@ def checked_input(X: Any, y: Any) -> tuple[Any, Any]:
             raise InputError("labels must be given and finite, but some in X are NaN or infinity")
     if y is None:
         return given, None
-    values = np.asarray(y)
+    masked = isinstance(y, np.ma.MaskedArray)
+    values = np.ma.filled(y.astype(np.float64), np.nan) if masked else np.asarray(y)
     return given, column_or_1d(values, warn=True) if values.ndim == 2 else values
+
+
+def answer_names(table: Table) -> tuple[str, str, str]:
+    """What the columns of an answer are called: the value, and the ends of its interval."""
+    taken = {*table.axes, *([table.value_name] if table.value_name else [])}
+    value = table.value_name or ("value" if "value" not in taken else "answer")
+    low, high = (f"{end} end" if end in taken else end for end in ("low", "high"))
+    return value, low, high
+
+
+def checked_seed(seed: Any) -> int:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"seed must be a whole number of 0 or more, but is {seed!r}")
+    return int(seed)
 
 
 def _candidates(table: Table, place: int, code: int, given: Mapping[str, Any]) -> Codes:

@@ -10,20 +10,23 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from exchangeable import __version__, metrics, splits
+from exchangeable.answering import READ_TOGETHER, ModelAnswerer, read_off
 from exchangeable.completer import Completer, Watch
 from exchangeable.errors import InputError
-from exchangeable.fitting import in_label_order, updated
+from exchangeable.fitting import facts_of, in_label_order, observed_cells, updated
 from exchangeable.recipes import RECIPES
 from exchangeable.splits import Split
 from exchangeable.table import Table
-from exchangeable.values import negatives
+from exchangeable.values import negatives_among
 
 if TYPE_CHECKING:
     from exchangeable.datasets.source import Dataset
@@ -64,6 +67,8 @@ class Evaluation:
     name: str
     split: str
     outcomes: tuple[Outcome, ...]
+    settings: dict[str, Any]
+    """What else they came about with."""
 
     @property
     def models(self) -> list[str]:
@@ -111,6 +116,7 @@ class Evaluation:
         return {
             "data": self.name,
             "split": self.split,
+            **self.settings,
             "best": self.best(),
             "models": rows,
             "versions": {"exchangeable": __version__, "python": platform.python_version()},
@@ -140,6 +146,8 @@ def evaluate(
     """
     table = data if isinstance(data, Table) else data.table
     published: Mapping[str, Split] = {} if isinstance(data, Table) else data.splits
+    if split not in published:  # whose cells are named by their places
+        table = in_label_order(table)
     if not models or not seeds:
         raise InputError("a model and a seed or more are needed, but there is none")
     wanted = list(dict.fromkeys([*models, *YARDSTICKS]))
@@ -154,27 +162,34 @@ def evaluate(
                 training = replace(RECIPES[model].training, steps=steps, seed=seed)
             completer = Completer(model, seed=seed, device=device, training=training)
             outcomes.append(judge(completer, table, parts, told))
-    return Evaluation(name, split, tuple(outcomes))
+    settings = {"test": test, "steps": steps, "device": device, "seeds": list(seeds)}
+    return Evaluation(name, split, tuple(outcomes), settings)
 
 
-def judge(completer: Completer, table: Table, split: Split, watch: Watch | None = None) -> Outcome:
+def judge(
+    completer: Completer,
+    table: Table,
+    split: Split,
+    watch: Watch | None = None,
+    features: Mapping[str, Any] | None = None,
+) -> Outcome:
     """Fit to the cells for training and validation, read those shown, ask for the test cells."""
     seen = np.concatenate([split.train, split.validation])
     started = time.perf_counter()
-    completer.fit_table(part(table, seen), watch=watch)
+    completer.fit_table(part(table, seen), features=features, watch=watch)
     if len(split.shown):
         completer._take(updated(completer._fitted(), part(table, split.shown)))
     fitted = time.perf_counter()
-    asked, truth = asked_cells(table, split, completer)
-    answers = completer.answerer_.answer(asked)
-    means = answers.mean().numpy()
+    asked, truth = asked_cells(table, split, completer.seed)
+    (means,) = read_off(completer.answerer_, asked, methodcaller("mean"))
     done = time.perf_counter()
-    import torch
-
-    intervals = np.stack([answers.quantile(share).numpy() for share in (0.1, 0.9)], axis=1)
-    surprise = answers.log_likelihood(torch.from_numpy(truth)).numpy()
+    low, high = read_off(
+        completer.answerer_, asked, methodcaller("quantile", 0.1), methodcaller("quantile", 0.9)
+    )
+    intervals = np.stack([low, high], axis=1)
+    surprise = log_likelihoods(completer, asked, truth)
     return Outcome(
-        completer.model,
+        str(completer.model),
         completer.seed,
         scores(truth, means, intervals, surprise, asked[:, 0]),
         fitted - started,
@@ -182,8 +197,29 @@ def judge(completer: Completer, table: Table, split: Split, watch: Watch | None 
         asked,
         means,
         truth,
-        completer.notes_,
+        (*completer.notes_, *seen_before(completer, table)),
     )
+
+
+def seen_before(completer: Completer, table: Table) -> tuple[str, ...]:
+    """A warning, if a model from a folder was trained on the whole table, test cells included."""
+    if not isinstance(completer.answerer_, ModelAnswerer):
+        return ()
+    whole, _ = observed_cells(in_label_order(table), completer.seed)
+    if completer.answerer_.trained.facts.get("data") != facts_of(whole)["data"]:
+        return ()
+    return (f"{completer.model} was trained on the very cells that it is tested on",)
+
+
+def log_likelihoods(completer: Completer, asked: NDArray[np.int64], truth: Floats) -> Floats:
+    """Of the true values of the asked cells: (Q,)."""
+    parts = [
+        completer.answerer_.answer(asked[start : start + READ_TOGETHER])
+        .log_likelihood(torch.from_numpy(truth[start : start + READ_TOGETHER]))
+        .numpy()
+        for start in range(0, len(truth), READ_TOGETHER)
+    ]
+    return np.concatenate(parts)
 
 
 def scores(
@@ -210,17 +246,19 @@ def scores(
     return found
 
 
-def asked_cells(
-    table: Table, split: Split, completer: Completer
-) -> tuple[NDArray[np.int64], Floats]:
-    """The test cells and their values; where all are positives, as many others as zeros."""
+def asked_cells(table: Table, split: Split, seed: int) -> tuple[NDArray[np.int64], Floats]:
+    """The test cells and their values; where all are positives, as many others as zeros.
+
+    The zeros are drawn where members of test cells meet, so that they differ from these in
+    nothing else.
+    """
     ordered = in_label_order(part(table, split.test))
     index, values = ordered.index, ordered.values
     if table.scale.kind == "positives":
         everything = in_label_order(part(table, np.arange(len(table)))).index
-        taken = np.concatenate([everything, completer.cells_.index])  # not those fitted as zeros
-        draws = np.random.default_rng([completer.seed, 1])
-        zeros = negatives(taken, table.shape, len(index), draws)
+        members = [np.unique(index[:, axis]) for axis in range(table.order)]
+        draws = np.random.default_rng([seed, 1])
+        zeros = negatives_among(members, everything, table.shape, len(index), draws)
         index = np.concatenate([index, zeros])
         values = np.concatenate([np.ones(len(values)), np.zeros(len(zeros))])
     return index, values
@@ -230,7 +268,9 @@ def part(table: Table, positions: NDArray[np.int64]) -> Table:
     """Some of the observed cells, by position, among all members."""
     seen = np.flatnonzero(~np.isnan(table.values))[np.sort(positions)]
     times = None if table.times is None else table.times[seen]
-    return replace(table, index=table.index[seen], values=table.values[seen], times=times)
+    values = table.values[seen]
+    found = (f"{len(values):,} of {len(table):,} cells are shown",)
+    return replace(table, index=table.index[seen], values=values, times=times, found=found)
 
 
 def split_of(

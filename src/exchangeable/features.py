@@ -74,7 +74,7 @@ def _block(column: pl.Series) -> tuple[list[str], np.ndarray[Any, Any], str]:
             f"features are numbers or categories, but {column.name!r} holds {column.dtype}"
         )
     text = column.cast(pl.String)
-    categories = text.drop_nulls().unique(maintain_order=True)
+    categories = text.drop_nulls().unique().sort()
     if len(categories) > MOST_CATEGORIES:
         empty = np.zeros((len(column), 0))
         return [], empty, f"{column.name}: left out, {len(categories):,} different texts"

@@ -23,7 +23,7 @@ from exchangeable.splits import by_share
 from exchangeable.table import Table
 from exchangeable.trained import Execution, TrainedModel, train_model
 from exchangeable.training import Progress, Task, TrainingConfig
-from exchangeable.values import Reference, codec_for, negatives
+from exchangeable.values import Reference, codec_for, negatives_among
 
 DEFAULT = "vmf"
 """Who answers when nobody was chosen, until a pretrained model is part of the package."""
@@ -55,12 +55,59 @@ class Fitted:
     """Of the model that answers; never ``auto``."""
 
 
+@dataclass(frozen=True)
+class Validation:
+    """Which cells are kept back to judge a model by: a share of them, drawn by a seed."""
+
+    share: float
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Features of the members of each axis, and what each of them is called."""
+
+    values: Features | None
+    names: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, table: Table, given: Mapping[str, Any] | None) -> Members:
+        """From frames about members, by the names of their axes."""
+        if not given:
+            return cls(None, ())
+        unknown = set(given) - set(table.axes)
+        if unknown:
+            raise InputError(
+                f"features must be of axes {', '.join(table.axes)}, but are of {sorted(unknown)}"
+            )
+        found = [
+            MemberFeatures.of(given[axis], table.vocabularies[number]) if axis in given else None
+            for number, axis in enumerate(table.axes)
+        ]
+        return cls(
+            tuple(None if f is None else torch.from_numpy(f.values) for f in found),
+            tuple(() if f is None else f.names for f in found),
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many features the members of each axis have."""
+        return tuple(len(names) for names in self.names)
+
+    def check(self, trained: TrainedModel) -> None:
+        """Raise unless the model was trained with features of these names."""
+        wanted = trained.facts.get("features") or []
+        if [list(names) for names in self.names] != wanted:
+            raise InputError(
+                f"the model was trained with features {wanted or 'of no member'}, by axis, but "
+                f"{[list(names) for names in self.names] or 'none'} came"
+            )
+
+
 def fit(given: Given) -> Fitted:
     """Let the model that was chosen read the table."""
     if len(given.table) == 0:
         raise InputError("cells with a value are needed, but the table has none")
-    if not isinstance(given.seed, int | np.integer) or given.seed < 0:
-        raise InputError(f"seed must be a whole number of 0 or more, but is {given.seed!r}")
     cells, notes = observed_cells(given.table, given.seed)
     name = given.model
     if name == "auto":
@@ -74,52 +121,58 @@ def fit(given: Given) -> Fitted:
             raise InputError(f"features need a model that is trained, but this is {name}")
         answerer: Answerer = fitted_baseline(name, cells, given.seed, _sweeps(name, given.watch))
         return Fitted(given.table, cells, answerer, notes, name)
-    features = features_of(given.table, given.features)
+    members = Members.of(given.table, given.features)
     if name in RECIPES:
-        trained = train_recipe(name, cells, features, given)
+        trained = train_recipe(name, cells, members, given)
         notes = (*notes, *_told(trained))
-    elif isinstance(name, str) and ("/" in name or checkpoint.exists(name)):
+    elif "/" in name or checkpoint.exists(name):
         trained = TrainedModel.load(name)
+        members.check(trained)
     else:
         known = ", ".join(["auto", *BASELINES, *RECIPES])
         raise InputError(
             f"model must be one of {known}, or a saved model's folder, but is {name!r}"
         )
-    answerer = ModelAnswerer.of(trained, cells, features, given.device)
+    answerer = ModelAnswerer.of(trained, cells, members.values, given.device)
     return Fitted(given.table, cells, answerer, notes, name)
 
 
-def train_recipe(
-    name: str, cells: Cells, features: Features | None, given: Given, **execution: Any
-) -> TrainedModel:
+def train_recipe(name: str, cells: Cells, members: Members, given: Given) -> TrainedModel:
     """Train a recipe's model on the cells, some of which are kept for validation."""
     recipe, codec = RECIPES[name], codec_for(cells.scale)
-    sizes = tuple(0 if f is None else f.shape[1] for f in features or ())
+    split = Validation(given.validation, given.seed)
     return train_model(
-        recipe.model(codec, len(cells.shape), sizes),
+        recipe.model(codec, len(cells.shape), members.sizes),
         codec,
-        task_of(cells, features, given.validation, given.seed),
+        task_of(cells, members.values, split),
         given.training or replace(recipe.training, seed=given.seed),
         name=name,
-        facts=facts_of(cells),
-        execution=Execution(given.device, report=reporting(given.watch), **execution),
+        facts=facts_of(cells, split, members),
+        execution=Execution(given.device, report=reporting(given.watch)),
     )
 
 
 def finetuned(
-    fitted: Fitted, training: TrainingConfig, validation: float, watch: Callable[[str, float], None]
+    fitted: Fitted, training: TrainingConfig, split: Validation, watch: Callable[[str, float], None]
 ) -> Fitted:
-    """The same model after gradient steps on this table."""
+    """The same model after gradient steps on this table.
+
+    If it was trained on these very cells, it is judged by those that were kept then: it has
+    seen all others.
+    """
     before = fitted.answerer
     assert isinstance(before, ModelAnswerer)
-    trained = before.trained
+    trained, facts = before.trained, facts_of(fitted.cells, split)
+    if trained.facts.get("data") == facts["data"]:
+        split = Validation(*trained.facts["validation"])
+    facts = {**trained.facts, **facts_of(fitted.cells, split)}
     better = train_model(
         trained.config,
         trained.codec,
-        task_of(fitted.cells, before.features, validation, training.seed),
+        task_of(fitted.cells, before.features, split),
         training,
         name=trained.name,
-        facts=facts_of(fitted.cells),
+        facts=facts,
         execution=Execution(next(trained.model.parameters()).device, report=reporting(watch)),
         start=trained,
     )
@@ -127,9 +180,9 @@ def finetuned(
     return replace(fitted, answerer=answerer, notes=(*fitted.notes, *_told(better)))
 
 
-def task_of(cells: Cells, features: Features | None, validation: float, seed: int) -> Task:
+def task_of(cells: Cells, features: Features | None, kept_back: Validation) -> Task:
     """Cells to train on, and a share of them to judge by."""
-    split = by_share(cells, test=0.0, validation=validation, seed=seed)
+    split = by_share(cells, test=0.0, validation=kept_back.share, seed=kept_back.seed)
     shown, kept = cells.take(split.train), cells.take(split.validation)
     if not len(shown):
         raise InputError(f"training needs cells that are not for validation, but has {len(cells)}")
@@ -149,10 +202,14 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
         raise InputError("new cells must have values, but none has one")
     _check_scale(values, fitted.cells.scale)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
+    known = ~np.isnan(table.values)  # rows without a value were questions, which are answered
+    observed = Cells(table.index[known], table.values[known], table.shape, table.scale)
+    everything, _, _ = _merged(observed, index, values, shape)
+    if table.scale.kind == "positives":
+        zeros = _zeros_beside(index, everything, np.random.default_rng(len(everything)))
+        index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
     cells, changed, replaced = _merged(fitted.cells, index, values, shape)
     answerer = fitted.answerer.updated(cells, changed, replaced=replaced)
-    known = Cells(table.index, table.values, table.shape, table.scale)
-    everything, _, _ = _merged(known, index, values, shape)
     whole = replace(
         table,
         vocabularies=vocabularies,
@@ -169,7 +226,10 @@ def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
     index, values = table.index[seen], table.values[seen]
     if table.scale.kind != "positives":
         return Cells(index, values, table.shape, table.scale), table.found
-    drawn = negatives(index, table.shape, len(index), np.random.default_rng(seed))
+    # Of members without a cell nothing is known, not even what they left out.
+    members = [np.unique(index[:, axis]) for axis in range(table.order)]
+    draws = np.random.default_rng(seed)
+    drawn = negatives_among(members, index, table.shape, len(index), draws)
     cells = Cells(
         np.concatenate([index, drawn]),
         np.concatenate([np.ones(len(index)), np.zeros(len(drawn))]),
@@ -197,33 +257,29 @@ def in_label_order(table: Table) -> Table:
     )
 
 
-def features_of(table: Table, given: Mapping[str, Any] | None) -> Features | None:
-    """Features of the members of each axis, by the axes' names."""
-    if not given:
-        return None
-    unknown = set(given) - set(table.axes)
-    if unknown:
-        raise InputError(
-            f"features must be of axes {', '.join(table.axes)}, but some are of {sorted(unknown)}"
-        )
-    return tuple(
-        torch.from_numpy(_values(given[axis], table, number)) if axis in given else None
-        for number, axis in enumerate(table.axes)
-    )
-
-
-def _values(given: Any, table: Table, number: int) -> NDArray[np.float32]:
-    return MemberFeatures.of(given, table.vocabularies[number]).values
-
-
-def facts_of(cells: Cells) -> dict[str, Any]:
+def facts_of(
+    cells: Cells, split: Validation | None = None, members: Members | None = None
+) -> dict[str, Any]:
     """What a model was trained on, without the cells themselves."""
     return {
         "data": checkpoint.fingerprint(cells.index, cells.values),
         "cells": len(cells),
         "shape": list(cells.shape),
         "scale": str(cells.scale),
+        **({} if split is None else {"validation": [split.share, split.seed]}),
+        **({} if members is None else {"features": [list(names) for names in members.names]}),
     }
+
+
+def _zeros_beside(index: Codes, known: Cells, generator: np.random.Generator) -> Codes:
+    """For each new positive a cell of the same member that is none: others on the last axis."""
+    others = index.copy()
+    others[:, -1] = generator.integers(0, known.shape[-1], len(index))
+    keys = np.ravel_multi_index(tuple(others.T), known.shape)
+    taken = np.ravel_multi_index(tuple(known.index.T), known.shape)
+    _, first = np.unique(keys, return_index=True)
+    fresh = np.sort(first[~np.isin(keys[first], taken)])
+    return others[fresh]
 
 
 def _merged(

@@ -13,11 +13,11 @@ import torch
 from exchangeable.errors import Failed
 
 
-class Interrupted(Failed):
-    """A run was asked to stop, and did so after a step."""
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop, did so after a step, and says what is left of it.
 
-    def __init__(self, step: int, steps: int) -> None:
-        super().__init__(f"stopped after step {step:,} of {steps:,}, as asked")
+    Not an ordinary error: whoever goes on after errors is not to go on after this one.
+    """
 
 
 @contextmanager

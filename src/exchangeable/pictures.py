@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exchangeable.errors import InputError
+from exchangeable.files import write_whole
 
 Floats = NDArray[np.float64]
 
-INK, SOFT, ACCENT = "#222222", "#9aa5b1", "#1f6f8b"
+SOFT, ACCENT = "#9aa5b1", "#1f6f8b"
 
 
 def _figure(width: float, height: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:
@@ -56,7 +57,7 @@ def bars(
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(axis="x", color="#eeeeee")
     panel.set_axisbelow(True)
-    save(figure, path)
+    write_whole(path, lambda place: figure.savefig(place, dpi=120, format="png"))
 
 
 def side_by_side(tables: Mapping[str, Floats], *, across: str, down: str) -> bytes:
@@ -94,13 +95,6 @@ def calibration(promised: Sequence[float], held: Sequence[float]) -> bytes:
     panel.spines[["top", "right"]].set_visible(False)
     panel.legend(frameon=False, loc="upper left")
     return png(figure)
-
-
-def save(figure: Any, path: Path) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".{path.name}.new")
-    figure.savefig(temporary, dpi=120, format="png")
-    temporary.replace(path)
 
 
 def png(figure: Any) -> bytes:

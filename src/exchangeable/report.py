@@ -6,18 +6,21 @@ The page holds its pictures, so it can be sent around; it asks for nothing from 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from exchangeable import pictures
+from exchangeable import metrics, pictures
+from exchangeable.answering import read_off
 from exchangeable.completer import Completer, Watch
 from exchangeable.evaluation import YARDSTICKS, Outcome, judge
+from exchangeable.fitting import in_label_order
 from exchangeable.labels import UNKNOWN
 from exchangeable.splits import by_share
 from exchangeable.table import Table
@@ -44,30 +47,43 @@ class Calibration:
     """Of the model and of the yardsticks, on the same hidden cells."""
 
 
-def page(name: str, table: Table, completer: Completer, watch: Watch) -> str:
-    """The whole page as HTML."""
+def page(
+    name: str,
+    table: Table,
+    completer: Completer,
+    watch: Watch,
+    features: Mapping[str, Any] | None = None,
+) -> str:
+    """The whole page as HTML. ``features`` are those that the completer was fitted with."""
+    table = in_label_order(table)  # so that which cells it hides does not depend on their order
     parts = [
         _section("What was read", _listed(completer.notes_)),
         _section("The table, observed and completed", *_table_picture(completer)),
-        _section("How well it does on cells it hid itself", *_calibration(table, completer, watch)),
+        _section(
+            "How well it does on cells it hid itself",
+            *_calibration(table, completer, watch, features),
+        ),
         _section("Of whom it is most and least sure", *_certainty(completer)),
     ]
     title = f"{escape(name)} completed"
     return _PAGE.format(title=title, model=escape(completer.model_name_), body="\n".join(parts))
 
 
-def calibrate(table: Table, completer: Completer, watch: Watch) -> Calibration:
+def calibrate(
+    table: Table,
+    completer: Completer,
+    watch: Watch,
+    features: Mapping[str, Any] | None = None,
+) -> Calibration:
     """Hide some cells, fit to the others, and compare what was promised with what came."""
     split = by_share(table, test=HIDDEN, validation=0.0, seed=completer.seed)
     twin = clone(completer).set_params(model=completer.model_name_)
-    mine = judge(twin, table, split, watch)
-    held = []
-    for share in SHARES:
-        tail = (1 - share) / 2
-        low, high = (
-            twin.answerer_.answer(mine.asked).quantile(q).numpy() for q in (tail, 1 - tail)
-        )
-        held.append(float(((low <= mine.truth) & (mine.truth <= high)).mean()))
+    mine = judge(twin, table, split, watch, features)
+    tails = [(1 - share) / 2 for share in SHARES]
+    ends = [methodcaller("quantile", q) for tail in tails for q in (tail, 1 - tail)]
+    found = read_off(twin.answerer_, mine.asked, *ends)
+    pairs = zip(found[::2], found[1::2], strict=True)
+    held = [metrics.coverage(mine.truth, np.stack(pair, axis=1)) for pair in pairs]
     others = [
         judge(Completer(model, seed=completer.seed), table, split, watch)
         for model in YARDSTICKS
@@ -76,10 +92,12 @@ def calibrate(table: Table, completer: Completer, watch: Watch) -> Calibration:
     return Calibration(SHARES, tuple(held), (mine, *others))
 
 
-def _calibration(table: Table, completer: Completer, watch: Watch) -> tuple[str, ...]:
+def _calibration(
+    table: Table, completer: Completer, watch: Watch, features: Mapping[str, Any] | None
+) -> tuple[str, ...]:
     if len(table) < 20:
         return (_paragraph(f"{len(table)} cells are too few to hide some of them."),)
-    found = calibrate(table, completer, watch)
+    found = calibrate(table, completer, watch, features)
     rows = [
         (
             o.model,
@@ -111,7 +129,7 @@ def _table_picture(completer: Completer) -> tuple[str, ...]:
     chosen = [_busiest(table.index[seen, axis], table.shape[axis]) for axis in (0, 1)]
     cells = np.full((len(chosen[0]), len(chosen[1]), table.order), UNKNOWN, dtype=np.int64)
     cells[..., 0], cells[..., 1] = chosen[0][:, None], chosen[1][None, :]
-    means = completer.answerer_.answer(cells.reshape(-1, table.order)).mean().numpy()
+    (means,) = read_off(completer.answerer_, cells.reshape(-1, table.order), methodcaller("mean"))
     completed = means.reshape(cells.shape[:2])
     observed = _observed(table, chosen)
     rows, columns = np.argsort(completed.mean(axis=1)), np.argsort(completed.mean(axis=0))
@@ -158,8 +176,9 @@ def _certainty(completer: Completer, shown: int = 5) -> tuple[str, ...]:
         )
         cells = np.tile(partners, (len(members), 1))
         cells[:, axis] = np.repeat(members, _PARTNERS)
-        answers = completer.answerer_.answer(cells)
-        widths = (answers.quantile(0.9) - answers.quantile(0.1)).numpy()
+        (widths,) = read_off(
+            completer.answerer_, cells, lambda a: a.quantile(0.9) - a.quantile(0.1)
+        )
         width = widths.reshape(len(members), _PARTNERS).mean(axis=1)
         order = np.argsort(width, kind="stable")
         labels = table.vocabularies[axis].decode(members)

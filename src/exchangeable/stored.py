@@ -7,8 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from exchangeable import checkpoint
 from exchangeable.answering import Cells, answerer_of_parts
@@ -97,12 +99,27 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
         params = dict(stored.config["params"])
         if params["training"] is not None:
             params["training"] = TrainingConfig(**params["training"])
+        if set(params) != set(_PARAMS):
+            raise ValueError(f"its parameters are {sorted(params)}")
+        _check_index(table.index, table.values, table.shape)
+        _check_index(cells.index, cells.values, cells.shape)
         notes, name = tuple(stored.config["notes"]), str(stored.config["name"])
         described = stored.config["answerer"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: the completer cannot be rebuilt: {error}") from None
-    answerer = answerer_of_parts(described, stored.tensors["model"], cells, stored.facts, device)
+        answerer = answerer_of_parts(described, stored.tensors["model"], cells, device)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: the completer cannot be rebuilt: {reason}") from None
     return params, Fitted(table, cells, answerer, notes, name)
+
+
+def _check_index(
+    index: NDArray[np.int64], values: NDArray[np.float64], shape: tuple[int, ...]
+) -> None:
+    fits = index.ndim == 2 and index.shape == (len(values), len(shape)) and values.ndim == 1
+    if not fits or not ((index >= 0) & (index < np.array(shape))).all():
+        raise ValueError(f"cells must be within {shape}")
 
 
 def _labels_to_bytes(vocabulary: Vocabulary) -> bytes:

@@ -20,7 +20,7 @@ from torch import Tensor
 from exchangeable import checkpoint
 from exchangeable.budget import fit_into_memory
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
-from exchangeable.errors import Failed, InputError
+from exchangeable.errors import InputError
 from exchangeable.interruption import Interrupted
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
@@ -122,12 +122,13 @@ class TrainedModel:
     def load(cls, path: str | Path) -> TrainedModel:
         """From the folder of a model, or of a completer that holds one; on the CPU."""
         stored = checkpoint.load(path)
-        described = stored.config
+        described, facts = stored.config, stored.facts
         if described.get("kind") == "completer":
             described = described.get("answerer", {})
+            facts = described.get("facts", {})
         if "architecture" not in described:
             raise InputError(f"{path}: a trained model is needed, but this is none")
-        return cls.of_parts(described, stored.tensors["model"], stored.facts)
+        return cls.of_parts(described, stored.tensors["model"], facts)
 
     def told(self, run: Run) -> TrainedModel:
         """The same with what a run found in its facts."""
@@ -156,7 +157,7 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is carried out; it has no say in what comes out, on the CPU."""
+    """How a run is carried out. Only device and precision have a say in what comes out."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: Precision = "auto"
@@ -182,6 +183,7 @@ def train_model(
     resume: bool = False,
 ) -> TrainedModel:
     """Train from random weights, or from those of ``start``, or go on where a folder stands."""
+    facts = {**facts, "task": fingerprint_of(task), "precision": execution.precision}
     model = build(config, training.seed) if start is None else copy.deepcopy(start.model)
     run = Run.start(model.to(execution.device), training)
     trained = TrainedModel(config, codec, run.best, training, name, facts)
@@ -212,7 +214,7 @@ def train_model(
         )
     except Interrupted as stopped:
         kept = "nothing was saved" if execution.folder is None else f"saved in {execution.folder}"
-        raise Failed(f"{stopped}; {kept}") from None
+        raise Interrupted(f"{stopped}; {kept}") from None
     finished = trained.told(run)
     if execution.folder is not None:
         finished.save(execution.folder)
@@ -238,13 +240,24 @@ def _standing(
                 f"{folder}: a run can be resumed with the settings it was started with, but its "
                 f"{part} differs"
             )
-    if stored.facts.get("data") != wanted.facts.get("data"):
-        raise InputError(f"{folder}: the run was started on other cells than these")
+    for part, told in {"data": "cells", "task": "validation cells or features"}.items():
+        if stored.facts.get(part) != wanted.facts.get(part):
+            raise InputError(f"{folder}: the run was started with other {told} than these")
+    if stored.facts.get("precision") != wanted.facts["precision"]:
+        raise InputError(f"{folder}: the run was started in another precision")
     if "run" not in stored.config:
         execution.say(f"the run in {folder} is finished already")
         return TrainedModel.load(folder)
     execution.say(f"going on in {folder} after step {stored.config['run']['step']:,}")
     return stored.tensors["training"], stored.config["run"]
+
+
+def fingerprint_of(task: Task) -> str:
+    """Of all that is trained on and judged by."""
+    parts = [task.observed, task.validation]
+    tensors = [t for part in parts for t in (part.support.index, part.values)]
+    tensors += [f for f in task.features or () if f is not None]
+    return checkpoint.fingerprint(*[tensor.cpu().numpy() for tensor in tensors])
 
 
 def _tuples(stored: dict[str, Any]) -> dict[str, Any]:

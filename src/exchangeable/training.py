@@ -2,8 +2,8 @@
 
 What is hidden is drawn anew each step. Weights are averaged as training goes, judged on
 validation cells that are never trained on, and the best that were judged are the result. On a
-CPU a run is a function of its seed, and one that was stopped and resumed ends with the same
-weights, bit for bit, as one that never was.
+CPU, with as many threads, a run is a function of its seed, and one that was stopped and resumed
+ends with the same weights, bit for bit, as one that never was.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from exchangeable.array import ExchangeableArray, Support
-from exchangeable.errors import InputError
+from exchangeable.errors import Failed, InputError
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
@@ -223,6 +223,7 @@ class Run:
 
     def judge(self, rmse: float, loss: float) -> None:
         """Keep the averaged weights if nothing judged before was as good."""
+        _check_finite("RMSE on validation cells", rmse, self.step)
         self.history.append({"step": self.step, "loss": loss, "validation_rmse": rmse})
         if rmse < self.best_rmse:
             self.best_rmse, self.best_step, self.looks_without_gain = rmse, self.step, 0
@@ -261,8 +262,13 @@ def train(
             run.judge(validation_rmse(run.averaged, codec, task), loss=0.0)
         while run.step < config.steps and not _given_up(run, config):
             some = _drawn(task.observed, sampler, run.draws)
-            with _narrow(device, precision):
-                loss = _step(run, codec, task, some, config)
+            try:
+                with _narrow(device, precision):
+                    loss = _step(run, codec, task, some, config)
+            except Failed:
+                if save is not None:
+                    save(run)  # the best weights so far are worth keeping
+                raise
             run.step += 1
             run.average(config.average)
             cells += len(some)
@@ -276,7 +282,7 @@ def train(
                 save(run)
                 saved = now
             if asked_to_stop():
-                raise Interrupted(run.step, config.steps)
+                raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, as asked")
         if not len(task.validation):
             run.best.load_state_dict(run.averaged.state_dict())
             run.best_step = run.step
@@ -292,6 +298,7 @@ def _step(
     outputs = run.model(seen, some.support.take(hide), task.features, run.drops)
     answers = codec.read(outputs.float(), task.reference)
     loss = loss_of(answers, truth, task.reference, config.loss, config.squared_weight)
+    _check_finite("loss", float(loss.detach()), run.step)
     run.optimiser.param_groups[0]["lr"] = config.rate(run.step)
     run.optimiser.zero_grad()
     loss.backward()
@@ -377,7 +384,8 @@ def _drawn(
     if isinstance(sampler, Full):
         return observed
     mask = torch.zeros(len(observed), dtype=torch.bool)
-    mask[torch.from_numpy(sampler.draw(generator))] = True
+    while not mask.any():  # members drawn at random may have no cell where they meet
+        mask[torch.from_numpy(sampler.draw(generator))] = True
     return observed.take(mask.to(observed.values.device))
 
 
@@ -424,9 +432,6 @@ def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def config_of_json(stored: dict[str, Any]) -> TrainingConfig:
-    """Settings that a newer version added are refused by name."""
-    unknown = set(stored) - {f.name for f in fields(TrainingConfig)}
-    if unknown:
-        raise InputError(f"training settings must be known, but these are not: {sorted(unknown)}")
-    return TrainingConfig(**stored)
+def _check_finite(what: str, number: float, step: int) -> None:
+    if not math.isfinite(number):
+        raise Failed(f"the {what} is no longer finite after step {step:,}; lower the learning rate")

@@ -6,6 +6,8 @@ values of one table are like, so that a codec without levels of its own fits tab
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -69,7 +71,8 @@ def _rank(knots: Tensor, values: Tensor, right: bool) -> Tensor:
     at = torch.searchsorted(knots, values.contiguous(), right=right).clamp(1, len(knots) - 1)
     low, high = knots[at - 1], knots[at]
     between = ((values - low) / (high - low).clamp(min=torch.finfo(values.dtype).tiny)).clamp(0, 1)
-    return at - 1 + between
+    tied = (high == low) & (values >= high)  # the last knots, where no value lies between
+    return at - 1 + torch.where(tied & right, 1.0, between)
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,23 @@ def loss_of(
     return squared if kind == "squared" else surprise + squared_weight * squared
 
 
+def negatives_among(
+    members: Sequence[NDArray[np.int64]],
+    index: NDArray[np.int64],
+    shape: tuple[int, ...],
+    number: int,
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """As ``negatives``, but only where the given members of each axis meet."""
+    places = [np.full(size, -1) for size in shape]
+    for place, some in zip(places, members, strict=True):
+        place[some] = np.arange(len(some))
+    inside = np.stack([place[index[:, axis]] for axis, place in enumerate(places)], axis=1)
+    inside = inside[(inside >= 0).all(axis=1)]
+    drawn = negatives(inside, tuple(len(some) for some in members), number, generator)
+    return np.stack([some[drawn[:, axis]] for axis, some in enumerate(members)], axis=1)
+
+
 def negatives(
     index: NDArray[np.int64], shape: tuple[int, ...], number: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
@@ -184,7 +204,7 @@ def negatives(
 
     Fewer come where fewer are left.
     """
-    total = int(np.prod([float(size) for size in shape]))
+    total = math.prod(shape)
     if total > 2**62:
         raise InputError(f"cells to draw among must be fewer than 2^62, but the shape is {shape}")
     seen = np.unique(np.ravel_multi_index(tuple(index.T), shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from exchangeable.errors import Failed, InputError
+from exchangeable.files import write_whole
 
 if TYPE_CHECKING:
     from exchangeable.completer import Completer, Watch
@@ -63,6 +65,35 @@ FeatureFiles = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
+def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of ``Reading`` in place of its parameter of that name."""
+    options = {
+        "axes": (Axes, None),
+        "value": (Value, None),
+        "time": (Time, None),
+        "separator": (Separator, None),
+        "header": (Header, None),
+        "duplicates": (Duplicates, "error"),
+        "scale": (ScaleKind, None),
+        "skip_bad_lines": (SkipBadLines, False),
+    }
+
+    @wraps(command)
+    def wrapped(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in options}
+        command(**given, reading=Reading(**chosen))
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
+    ]
+    kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "reading"]
+    wrapped.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}
+    return wrapped
+
+
 def one_line(command: Callable[P, R]) -> Callable[P, R]:
     """Turn wrong input into one line and exit code 2, and what failed into one and 1."""
 
@@ -82,7 +113,8 @@ def one_line(command: Callable[P, R]) -> Callable[P, R]:
             if os.environ.get("EXCHANGEABLE_TRACE"):
                 raise
             told = f"{type(error).__name__} {error}".strip()
-            _tell("stopped" if isinstance(error, KeyboardInterrupt) else f"{told}; {_TRACE}")
+            stopped = isinstance(error, KeyboardInterrupt)
+            _tell((str(error) or "stopped") if stopped else f"{told}; {_TRACE}")
             raise typer.Exit(1) from None
 
     return wrapped
@@ -114,7 +146,7 @@ class Reading:
         from exchangeable.table import Table
 
         if name in DATASETS:
-            if self != Reading():
+            if self != AS_IT_LOOKS:
                 raise InputError(f"{name} is a dataset whose columns are known: give no options")
             dataset = load(name)
             return dataset.table, dataset
@@ -130,6 +162,9 @@ class Reading:
             skip_bad_lines=self.skip_bad_lines,
         )
         return table, None
+
+
+AS_IT_LOOKS = Reading()
 
 
 class Teller:
@@ -149,7 +184,7 @@ class Teller:
 
     def end(self, sentence: str = "") -> None:
         if self.as_json:
-            typer.echo(json.dumps(self.facts))
+            typer.echo(json.dumps(self.facts, default=str))  # labels may be dates
         elif sentence:
             typer.echo(sentence)
 
@@ -206,7 +241,7 @@ def completer_of(
 
     if not Path(name).is_dir() and not checkpoint.exists(name):
         return fitted(reading.open(name)[0], model, seed, device, features, teller)
-    if model != "auto" or reading != Reading() or features:
+    if model != "auto" or reading != AS_IT_LOOKS or features:
         raise InputError(f"{name} is a saved completer: give no options for reading or model")
     completer = Completer.load(name, device=device)
     teller.say(f"loaded {name}", *completer.notes_)
@@ -268,20 +303,6 @@ def check_free(path: Path, force: bool) -> Path:
     if not path.absolute().parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.absolute().parent}")
     return path
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let a file appear only when all of it is on the disk."""
-    temporary = path.with_name(f".{path.name}.new-{os.getpid()}")
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise Failed(f"{path} could not be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_frame(path: Path, frame: Any) -> None:

@@ -8,22 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from exchangeable.cli.common import (
+    AS_IT_LOOKS,
     AsJson,
-    Axes,
     Device,
-    Duplicates,
     FeatureFiles,
     Force,
-    Header,
     Model,
     Reading,
-    ScaleKind,
     Seed,
-    Separator,
-    SkipBadLines,
     TableArgument,
     Teller,
-    Value,
     check_drawable,
     check_ending,
     check_free,
@@ -31,11 +25,12 @@ from exchangeable.cli.common import (
     feature_files,
     fitted,
     one_line,
+    reads_tables,
     watching,
     write_frame,
-    write_whole,
 )
 from exchangeable.errors import InputError
+from exchangeable.files import write_whole
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,6 +41,7 @@ Out = Annotated[Path | None, typer.Option(help="Where to write: .csv, .tsv or .p
 
 
 @one_line
+@reads_tables
 def complete(
     table: TableArgument,
     out: Out = None,
@@ -62,13 +58,7 @@ def complete(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    axes: Axes = None,
-    value: Value = None,
-    separator: Separator = None,
-    header: Header = None,
-    duplicates: Duplicates = "error",
-    scale: ScaleKind = None,
-    skip_bad_lines: SkipBadLines = False,
+    reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
     """Fill in a table: predictions with an 80 % interval.
@@ -86,19 +76,17 @@ def complete(
         check_free(report, force)
         check_drawable()
     teller = Teller(as_json)
-    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
     found, _ = reading.open(table)
     # All that can be wrong is found out before anything is fitted.
     asked = answers.Asked.of(found, queries=queries, every=every, limit=limit)
     completer = fitted(found, model, seed, device, feature_files(features), teller)
-    frame = asked.answered(completer)
+    write_frame(place, asked.answered(completer))
     if report is not None:
         from exchangeable.report import page
 
         with watching(as_json) as watch:
-            content = page(table, found, completer, watch)
+            content = page(table, found, completer, watch, feature_files(features))
         write_whole(report, lambda path: path.write_text(content, encoding="utf-8"))
-    write_frame(place, frame)
     teller.know(
         notes=list(completer.notes_),
         model=completer.model_name_,
@@ -111,6 +99,7 @@ def complete(
 
 
 @one_line
+@reads_tables
 def recommend(
     table: Annotated[str, typer.Argument(help="A dataset, a file, or a saved completer.")],
     member: Annotated[str, typer.Argument(help="For whom: the label of a member.")],
@@ -127,20 +116,14 @@ def recommend(
     model: Model = "auto",
     seed: Seed = 0,
     device: Device = "auto",
-    axes: Axes = None,
-    value: Value = None,
-    separator: Separator = None,
-    header: Header = None,
-    duplicates: Duplicates = "error",
-    scale: ScaleKind = None,
-    skip_bad_lines: SkipBadLines = False,
+    reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
     """The best unseen cells of a member, known or new."""
     from exchangeable.answers import label_like
+    from exchangeable.labels import UNKNOWN, column_of
 
     teller = Teller(as_json)
-    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
     ratings = {label: _number(text, label) for label, text in _pairs("--rate", rate)}
     completer = completer_of(table, reading, model, seed, device, teller)
     place = int(axis) if axis.isdecimal() else axis
@@ -148,16 +131,19 @@ def recommend(
     others = [number for number in range(completer.table_.order) if number != at]
     typed = {label_like(completer.table_, others[0], k): v for k, v in ratings.items()}
     fixed = {}
-    for name, label in _pairs("--given", given):
+    for name, label in _pairs("--given", given, last=False):
         fixed[name] = label_like(completer.table_, completer._axis(name), label)
+    named = label_like(completer.table_, at, member)
     found = completer.recommend(
-        label_like(completer.table_, at, member),
+        named,
         n,
         axis=at,
         ratings=typed or None,
         given=fixed or None,
     )
     rows = _polars(found)
+    if completer.table_.vocabularies[at].encode(column_of("member", [named]))[0] == UNKNOWN:
+        teller.say(f"{member} is not in the table")
     teller.know(member=member, recommended=rows.to_dicts())
     for row in rows.iter_rows(named=True):
         labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)
@@ -168,6 +154,7 @@ def recommend(
 
 
 @one_line
+@reads_tables
 def factorize(
     table: Annotated[str, typer.Argument(help="A dataset, a file, or a saved completer.")],
     out: Out = None,
@@ -177,13 +164,7 @@ def factorize(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    axes: Axes = None,
-    value: Value = None,
-    separator: Separator = None,
-    header: Header = None,
-    duplicates: Duplicates = "error",
-    scale: ScaleKind = None,
-    skip_bad_lines: SkipBadLines = False,
+    reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
     """One vector for each member of every axis, and who is nearest to whom."""
@@ -193,7 +174,6 @@ def factorize(
     check_ending(place)
     check_free(place, force)
     teller = Teller(as_json)
-    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
     completer = completer_of(table, reading, model, seed, device, teller, feature_files(features))
     frame = factor_frame(completer, neighbours)
     write_frame(place, frame)
@@ -213,10 +193,11 @@ def default_out(name: str, what: str) -> Path:
     return Path(path.parent, f"{stem or 'table'}.{what}.csv")
 
 
-def _pairs(option: str, given: list[str] | None) -> list[tuple[str, str]]:
+def _pairs(option: str, given: list[str] | None, last: bool = True) -> list[tuple[str, str]]:
+    """Parted at the last sign of equality, or at the first."""
     pairs = []
     for text in given or []:
-        name, equals, rest = text.rpartition("=")
+        name, equals, rest = text.rpartition("=") if last else text.partition("=")
         if not equals or not name:
             raise InputError(f"{option} takes NAME=VALUE, but came as {text!r}")
         pairs.append((name, rest))

@@ -8,17 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from exchangeable.cli.common import (
+    AS_IT_LOOKS,
     AsJson,
-    Axes,
-    Duplicates,
-    Header,
     Reading,
-    ScaleKind,
-    Separator,
-    SkipBadLines,
     TableArgument,
-    Value,
     one_line,
+    reads_tables,
 )
 
 data = typer.Typer(help="Look at tables and datasets.", no_args_is_help=True)
@@ -26,21 +21,15 @@ data = typer.Typer(help="Look at tables and datasets.", no_args_is_help=True)
 
 @data.command("describe")
 @one_line
+@reads_tables
 def describe_table(
     table: TableArgument,
-    axes: Axes = None,
-    value: Value = None,
-    separator: Separator = None,
-    header: Header = None,
-    duplicates: Duplicates = "error",
-    scale: ScaleKind = None,
-    skip_bad_lines: SkipBadLines = False,
+    reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
     """Say what is in a table: cells, members, density, scale, values."""
     from exchangeable.describe import describe
 
-    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
     found, dataset = reading.open(table)
     facts: dict[str, Any] = describe(found) | {"name": table}
     if dataset is not None:

@@ -10,33 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from exchangeable.cli.common import (
+    AS_IT_LOOKS,
     AsJson,
-    Axes,
     Device,
-    Duplicates,
     Force,
-    Header,
     Reading,
-    ScaleKind,
-    Separator,
-    SkipBadLines,
     TableArgument,
     Teller,
-    Time,
-    Value,
     check_drawable,
     check_free,
     one_line,
+    reads_tables,
     watching,
-    write_whole,
 )
 from exchangeable.errors import Failed, InputError
+from exchangeable.files import write_whole
 
 if TYPE_CHECKING:
     from exchangeable.evaluation import Evaluation
 
 
 @one_line
+@reads_tables
 def evaluate(
     table: TableArgument,
     models: Annotated[str, typer.Option(help="Names or folders, separated by commas.")] = "vmf",
@@ -54,14 +49,7 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     force: Force = False,
-    axes: Axes = None,
-    value: Value = None,
-    time: Time = None,
-    separator: Separator = None,
-    header: Header = None,
-    duplicates: Duplicates = "error",
-    scale: ScaleKind = None,
-    skip_bad_lines: SkipBadLines = False,
+    reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
     """Compare models on cells that are hidden from them, the yardsticks among them."""
@@ -71,7 +59,6 @@ def evaluate(
     drawn = place.with_suffix(".png")
     check_free(place, force)
     check_free(drawn, force)
-    reading = Reading(axes, value, time, separator, header, duplicates, scale, skip_bad_lines)
     chosen = [_whole(seed, "seeds") for seed in seeds.split(",")]
     found, dataset = reading.open(table)
     from exchangeable.evaluation import evaluate as compare
@@ -95,6 +82,7 @@ def evaluate(
     teller = Teller(as_json)
     if not as_json:
         _show(result)
+        teller.say(*[note for o in result.outcomes for note in o.notes if "very cells" in note])
     try:
         check_drawable()
         picture(result, drawn)

@@ -9,23 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from exchangeable.cli.common import (
+    AS_IT_LOOKS,
     AsJson,
-    Axes,
     Device,
-    Duplicates,
     FeatureFiles,
     Force,
-    Header,
     Reading,
-    ScaleKind,
     Seed,
-    Separator,
-    SkipBadLines,
     TableArgument,
     Teller,
-    Value,
     feature_files,
     one_line,
+    reads_tables,
     watching,
 )
 from exchangeable.errors import InputError
@@ -36,7 +31,10 @@ if TYPE_CHECKING:
 
 Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
 Batch = Annotated[
-    str | None, typer.Option(help="Cells of a step: full, uniform, conditional or rows-columns.")
+    str | None,
+    typer.Option(
+        help="Cells of a step: full, uniform, conditional, rows-columns or neighbourhood."
+    ),
 ]
 BatchCells = Annotated[int | None, typer.Option(help="About how many cells a step sees.")]
 LearningRate = Annotated[float | None, typer.Option(help="The highest learning rate.")]
@@ -53,6 +51,7 @@ Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 
 
 @one_line
+@reads_tables
 def train(
     table: TableArgument,
     out: OutFolder,
@@ -81,17 +80,10 @@ def train(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    axes: Axes = None,
-    value: Value = None,
-    separator: Separator = None,
-    header: Header = None,
-    duplicates: Duplicates = "error",
-    scale: ScaleKind = None,
-    skip_bad_lines: SkipBadLines = False,
+    reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on."""
-    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
     _check_out(out, force, resume)
     from exchangeable import fitting
     from exchangeable.budget import device_of
@@ -117,11 +109,11 @@ def train(
     found = _shown(reading, table, split)
     cells, notes = fitting.observed_cells(fitting.in_label_order(found), seed)
     teller.say(*notes)
-    members = fitting.features_of(fitting.in_label_order(found), feature_files(features))
+    members = fitting.Members.of(fitting.in_label_order(found), feature_files(features))
     codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
-    sizes = tuple(0 if f is None else f.shape[1] for f in members or ())
-    config = _resized(chosen.model(codec, found.order, sizes), width, depth)
-    task = fitting.task_of(cells, members, validation, seed)
+    config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
+    kept_back = fitting.Validation(validation, seed)
+    task = fitting.task_of(cells, members.values, kept_back)
     with watching(as_json) as watch:
         trained = train_model(
             config,
@@ -129,7 +121,7 @@ def train(
             task,
             training,
             name=recipe,
-            facts=fitting.facts_of(cells),
+            facts=fitting.facts_of(cells, kept_back, members),
             execution=Execution(
                 where,
                 precision=precision,  # type: ignore[arg-type]
@@ -144,6 +136,7 @@ def train(
 
 
 @one_line
+@reads_tables
 def finetune(
     model: Annotated[Path, typer.Argument(help="The folder of a trained model.")],
     table: TableArgument,
@@ -158,17 +151,10 @@ def finetune(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    axes: Axes = None,
-    value: Value = None,
-    separator: Separator = None,
-    header: Header = None,
-    duplicates: Duplicates = "error",
-    scale: ScaleKind = None,
-    skip_bad_lines: SkipBadLines = False,
+    reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
     """Train a model further on a table of yours; what does not help is not kept."""
-    reading = Reading(axes, value, None, separator, header, duplicates, scale, skip_bad_lines)
     _check_out(out, force, resume=False)
     from exchangeable.answering import ModelAnswerer
     from exchangeable.completer import Completer

@@ -48,6 +48,8 @@ class Support:
     index: Tensor  # (E, D) int64; row e holds the coordinates of cell e
     shape: tuple[int, ...]  # (N_1, ..., N_D)
     numbering: Directory | None = None
+    parent: tuple[Support, Tensor] | None = field(default=None, repr=False)
+    """The cells among which these were chosen by a mask, so that nothing is sorted again."""
     _groups: dict[Axes, Groups] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +106,11 @@ class Support:
         check_axes(axes, self.order)
         if len(axes) == self.order > 1:
             return Groups(torch.arange(len(self), device=self.index.device), len(self))
-        return self.directory.groups(self.index, axes)
+        within = None
+        if self.parent is not None and axes:
+            whole, mask = self.parent
+            within = whole.groups(axes), mask
+        return self.directory.groups(self.index, axes, within)
 
     def numbered_by(self, directory: Directory) -> Support:
         """The same cells, finding their groups among those of an array observed before."""
@@ -116,7 +122,8 @@ class Support:
         They number their groups anew, unless this support was ``numbered_by`` a directory.
         """
         check_choice(cells, len(self))
-        return Support(self.index[cells], self.shape, self.numbering)
+        parent = (self, cells) if cells.dtype == torch.bool else None
+        return Support(self.index[cells], self.shape, self.numbering, parent)
 
     def find(self, cells: Tensor) -> Tensor:
         """At which position each row of ``cells`` (Q, D) stands here; E where it does not."""

@@ -36,11 +36,43 @@ class Groups:
 
     ids: Tensor  # (E,)
     number: int
+    parent: tuple[Groups, Tensor] | None = None
+    """Groups of more cells, and the mask by which these were taken: sorted, they need not be."""
 
     @cached_property
     def sizes(self) -> Tensor:
         """How many cells each group has: (G,)."""
         return self.ids.bincount(minlength=self.number)
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The cells, those of one group together, group after group: (E,)."""
+        if self.parent is None:
+            return self.ids.argsort(stable=True)
+        whole, mask = self.parent
+        places = mask.cumsum(0) - 1
+        return places[whole.order[mask[whole.order]]]
+
+    def bags(self, most: int) -> tuple[Tensor, Tensor | None]:
+        """Where in ``order`` each group starts, and each part of one with over ``most`` cells.
+
+        The second tells which part is the first of each group; None where all are whole.
+        """
+        if most not in self._bags:
+            ends = self.sizes.cumsum(0)
+            starts, parts = ends - self.sizes, None
+            if len(self.ids) > most and int(self.sizes.max()) > most:
+                number = ((self.sizes + most - 1) // most).clamp(min=1)
+                parts = number.cumsum(0) - number
+                within = torch.arange(int(number.sum()), device=self.ids.device)
+                within = within - parts.repeat_interleave(number)
+                starts = starts.repeat_interleave(number) + most * within
+            self._bags[most] = starts, parts
+        return self._bags[most]
+
+    @cached_property
+    def _bags(self) -> dict[int, tuple[Tensor, Tensor | None]]:
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +98,9 @@ class Directory:
             return len(self.keys[axes]) + 1
         return self.shape[axes[0]] if axes else 1
 
-    def groups(self, index: Tensor, axes: Axes) -> Groups:
+    def groups(
+        self, index: Tensor, axes: Axes, parent: tuple[Groups, Tensor] | None = None
+    ) -> Groups:
         """The groups on ``axes`` that the cells of ``index`` (E, D) belong to."""
         if not axes:
             ids = index.new_zeros(len(index))
@@ -74,7 +108,7 @@ class Directory:
             ids = index[:, axes[0]].contiguous()
         else:
             ids = position(self.keys[axes], keys_of(index, axes, self.shape))
-        return Groups(ids, self.number(axes))
+        return Groups(ids, self.number(axes), parent)
 
     def extended(self, index: Tensor, shape: tuple[int, ...]) -> Directory:
         """The directory once the cells of ``index`` are observed too, in an array of ``shape``."""

@@ -20,10 +20,9 @@ from torch import Tensor
 
 from exchangeable.array import Support
 from exchangeable.groups import Axes, Groups, check_axes
+from exchangeable.segments import gather, segment_max, segment_sum
 
 State = tuple[Tensor, ...]
-
-_SUMMED_AT_ONCE = 2**14
 
 
 @dataclass(frozen=True)
@@ -73,17 +72,7 @@ def sum_over(values: Tensor, groups: AnyGroups) -> Tensor:
     if isinstance(groups, GridGroups):
         # torch takes an empty list of dimensions to mean all of them.
         return values.sum(dim=groups.pooled, keepdim=True) if groups.pooled else values
-    if groups.number == 1:
-        return values.sum(dim=0, keepdim=True)
-    # index_add adds one cell after the other, and in float32 a total of millions no longer
-    # notices small ones: a million times 3.6 came to 0.9 % too little. Sums of parts do not.
-    part = max(_SUMMED_AT_ONCE, 4 * groups.number)
-    zeros = values.new_zeros(groups.number, *values.shape[1:])
-    sums = [
-        zeros.index_add(0, ids, some)
-        for ids, some in zip(groups.ids.split(part), values.split(part), strict=True)
-    ]
-    return sum(sums[1:], sums[0])
+    return segment_sum(values, groups)
 
 
 def max_over(values: Tensor, groups: AnyGroups) -> Tensor:
@@ -93,8 +82,7 @@ def max_over(values: Tensor, groups: AnyGroups) -> Tensor:
         if values.numel() == 0:
             return values.new_full((*groups.sizes.shape, values.shape[-1]), -math.inf)
         return values.amax(dim=groups.pooled, keepdim=True) if groups.pooled else values
-    lowest = values.new_full((groups.number, values.shape[1]), -math.inf)
-    return lowest.scatter_reduce(0, groups.ids[:, None].expand_as(values), values, "amax")
+    return segment_max(values, groups)
 
 
 def count_over(values: Tensor, groups: AnyGroups) -> Tensor:
@@ -110,7 +98,7 @@ def spread(pooled: Tensor, groups: AnyGroups) -> Tensor:
     """Give every cell its group's row: (G, ...) -> (E, ...). A grid leaves it to broadcasting."""
     if isinstance(groups, GridGroups):
         return pooled
-    return _gathered(pooled, groups.ids)
+    return gather(pooled, groups)
 
 
 def spread_members(members: Tensor, cells: Cells, axis: int) -> Tensor:
@@ -118,14 +106,7 @@ def spread_members(members: Tensor, cells: Cells, axis: int) -> Tensor:
     if isinstance(cells, Grid):
         ahead, behind = (None,) * axis, (None,) * (cells.order - axis - 1)
         return members[(*ahead, slice(None), *behind)]
-    return _gathered(members, cells.index[:, axis])
-
-
-def _gathered(rows: Tensor, ids: Tensor) -> Tensor:
-    """Rows by number. Their gradient is a sum over readers, which half precision cannot hold."""
-    if rows.requires_grad and rows.dtype in (torch.float16, torch.bfloat16):
-        return rows.float().index_select(0, ids).to(rows.dtype)
-    return rows.index_select(0, ids)
+    return gather(members, cells.groups((axis,)))
 
 
 def spread_product(members: Tensor, weight: Tensor, cells: Cells, axis: int) -> Tensor:

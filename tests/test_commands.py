@@ -276,7 +276,80 @@ def test_a_stranger_is_called_one(here):
     assert "zoe is not in the table" in done("recommend", "ratings.csv", "zoe").output
 
 
+def test_wrong_options_are_one_line_too():
+    for arguments in (["complete"], ["complete", "x.csv", "--bogus"], ["nosuch"], ["train", "x"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "exchangeable", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_queries_without_a_header_are_read(here):
+    (here / "numbers.csv").write_text("user,film,rating\n1,1,5\n1,2,4\n2,1,2\n3,2,3\n")
+    for content, rows in (("1,1\n3,2\n", 2), ("2,2\n", 1), ("3,1\n1,2\n2,2\n", 3)):
+        (here / "asked.csv").write_text(content)
+        done("complete", "numbers.csv", "--queries", "asked.csv", "--out", "o.csv", "--force")
+        assert len(pl.read_csv("o.csv")) == rows
+
+
+def test_labels_that_are_typed_are_those_of_the_table_whatever_their_type(here):
+    days = pl.Series([datetime.date(2026, 1, day) for day in (1, 1, 2, 3)])
+    tables = {
+        "days": (days, "2026-01-01"),
+        "floats": (pl.Series([1.5, 1.5, 2.0, 3.0]), "1.5"),
+        "bools": (pl.Series([True, True, False, False]), "true"),
+    }
+    for name, (labels, asked) in tables.items():
+        films = ["x", "y", "x", "y"] if name != "bools" else ["x", "y", "x", "z"]
+        frame = pl.DataFrame({"user": labels, "film": films, "rating": [1.0, 2.0, 5.0, 3.0]})
+        frame.write_parquet(f"{name}.parquet")
+        told = done("recommend", f"{name}.parquet", asked, "--model", "mean").output
+        assert "not in the table" not in told, name
+
+
+def test_a_completer_made_from_lists_recommends_by_name(here):
+    Completer().fit([("ann", "Heat"), ("bob", "Big"), ("bob", "Heat")], [5, 1, 2]).save("club")
+    found = json.loads(done("recommend", "club", "ann", "--json").stdout)["recommended"]
+    assert [row["column 2"] for row in found] == ["Big"]
+
+
+def test_a_link_stays_a_link(here):
+    (here / "target.csv").write_text("old")
+    (here / "link.csv").symlink_to("target.csv")
+    done("complete", "ratings.csv", "--out", "link.csv", "--force")
+    assert (here / "link.csv").is_symlink()
+    assert (here / "target.csv").read_text().startswith("user,film")
+
+
+def test_files_of_others_in_a_model_folder_are_kept(here):
+    assert trained(here).exit_code == 0
+    (here / "model" / "notes.txt").write_text("mine")
+    assert trained(here, "--force").exit_code == 0
+    assert (here / "model" / "notes.txt").read_text() == "mine"
+
+
+def test_a_table_without_some_levels_is_answered_on_the_scale_of_the_model(here):
+    assert trained(here).exit_code == 0
+    (here / "high.csv").write_text("m,f,rating\na,x,3\na,y,4\nb,x,5\nb,y,\n")
+    done("complete", "high.csv", "--model", "model", "--out", "o.csv")
+    assert 1 <= pl.read_csv("o.csv")["rating"][3] <= 5
+
+
 BAD = [
+    ("complete", "ratings.csv", "--queries", "half-named.csv"),
+    ("complete", "ratings.csv", "--report", "o.csv", "--out", "o.csv"),
+    ("complete", "huge.csv"),
+    ("complete", "ratings.csv", "--out", "x" * 230 + ".csv"),
+    ("complete", "/dev/null"),
+    ("train", "ratings.csv", "--out", "model", "--seed", "99999999999999999999"),
+    ("train", "ratings.csv", "--out", "model", "--learning-rate", "inf"),
+    ("factorize", "film-club", "--model", "bias"),
+    ("evaluate", "film-club", "--models", "self-supervised,vfm", "--out", "e.json"),
     ("complete", "missing.csv"),
     ("complete", "."),
     ("complete", "ratings.csv", "--model", "deep"),
@@ -341,6 +414,8 @@ BAD = [
 def test_bad_use_is_one_line_and_exit_2_and_writes_nothing(here, arguments):
     (here / "one-column.csv").write_text("user\nann\n")
     (here / "empty-values.csv").write_text("user,film,rating\na,x,\nb,y,\n")
+    (here / "half-named.csv").write_text("film,note\nHeat,hello\n")
+    (here / "huge.csv").write_text("user,film,rating\na,x,1e200\nb,y,2\nb,x,\n")
     (here / "folder").mkdir()
     (here / "folder" / "note.txt").write_text("mine")
     before = sorted(str(path) for path in here.rglob("*"))

@@ -438,6 +438,50 @@ def test_a_question_that_was_answered_by_an_update_is_no_question_any_more():
     assert not np.isnan(completer.table_.values).any()
 
 
+def test_columns_are_found_by_all_their_names_or_by_none():
+    frame = pl.DataFrame({"user": ["a", "a", "b"], "film": ["x", "y", "x"]})
+    completer = Completer("bias").fit(frame, [1.0, 5.0, 3.0])
+    by_place = completer.predict(pl.DataFrame({"p": ["a"], "q": ["y"]}))
+    assert by_place == completer.predict(pl.DataFrame({"film": ["y"], "user": ["a"]}))
+    with pytest.raises(InputError, match="usr"):
+        completer.predict(pl.DataFrame({"film": ["y"], "usr": ["a"]}))
+    with pytest.raises(InputError, match="usr"):
+        completer.update(pl.DataFrame({"film": ["y"], "usr": ["z"]}), [5.0])
+
+
+def test_what_a_label_is_does_not_depend_on_what_else_is_asked():
+    completer = Completer("row-mean").fit([(1, "x"), (1, "y"), (2, "x"), (3, "y")], [5, 4, 1, 1])
+    alone = completer.predict([(1.0, "x")])
+    assert completer.predict([(1.0, "x"), ("new", "x")])[0] == alone == 4.5
+
+
+def test_days_are_the_same_in_any_precision():
+    days = pd.to_datetime(["2020-01-01", "2020-01-01", "2020-01-02"]).astype("datetime64[ns]")
+    frame = pd.DataFrame({"day": days, "film": list("xyx")})
+    completer = Completer("row-mean").fit(frame, [1, 2, 5])
+    expected = completer.predict(frame[2:3])
+    assert completer.predict([(frame.day[2].to_pydatetime(), "x")]) == expected == 5
+    coarse = frame.astype({"day": "datetime64[s]"})
+    assert completer.predict(coarse[2:3]) == expected
+
+
+def test_tiny_values_are_values():
+    cells = [(f"u{u}", f"i{i}") for u in range(8) for i in range(8)]
+    values = np.array([float(u) for u in range(8) for _ in range(8)])
+    training = replace(SHORT, steps=30)
+    one = Completer("self-supervised", scale="real", training=training).fit(cells, values)
+    two = Completer("self-supervised", scale="real", training=training).fit(cells, 1e-12 * values)
+    np.testing.assert_allclose(1e-12 * one.predict(cells), two.predict(cells), rtol=1e-3)
+
+
+def test_whole_numbers_as_text_are_numbered_as_whole_numbers():
+    cells = [(str(u), str(i)) for u in range(12) for i in range(12) if (u + i) % 2]
+    values = [float(1 + (u * i) % 5) for u in range(12) for i in range(12) if (u + i) % 2]
+    text = Completer("bmf").fit(cells, values).predict(cells)
+    numbers = [(int(u), int(i)) for u, i in cells]
+    np.testing.assert_array_equal(Completer("bmf").fit(numbers, values).predict(numbers), text)
+
+
 def test_texts_for_numbers_are_pointed_out():
     completer = Completer("bias").fit([(1, 10), (1, 11), (2, 10)], [1.0, 2.0, 3.0])
     with pytest.warns(UserWarning, match="whole numbers"):
@@ -526,6 +570,13 @@ def test_features_reach_models_that_are_trained_and_only_those():
         (lambda c: c.predict("film"), "frame"),
         (lambda c: c.predict_interval([("a", "b")], coverage=1.0), "coverage"),
         (lambda c: c.predict_interval([("a", "b")], coverage=0), "coverage"),
+        (lambda c: c.predict_interval([("a", "b")], coverage="0.8"), "coverage"),
+        (lambda c: c.recommend(None), "label"),
+        (lambda c: c.recommend(float("nan")), "label"),
+        (lambda c: c.recommend("a", ratings={"Heat": "good"}), "numbers are needed"),
+        (lambda c: Completer(model=["vmf"]).fit(LABELS, RATINGS), "model must be"),
+        (lambda c: Completer(training={"steps": 3}).fit(LABELS, RATINGS), "training must be"),
+        (lambda c: Completer("factorized").fit(LABELS, RATINGS, features=LABELS), "mapping"),
         (lambda c: c.recommend("a", n=0), "n must be"),
         (lambda c: c.recommend("a", n=2.5), "n must be"),
         (lambda c: c.recommend("a", axis="studio"), "axis must be one of"),

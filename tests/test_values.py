@@ -148,7 +148,7 @@ def test_the_nearest_level_of_a_value_between_two():
 
 
 def test_few_levels_are_one_hot_and_others_scale_free_unless_asked_for():
-    assert codec_for(STARS) == OneHot(5)
+    assert codec_for(STARS) == OneHot(5, STARS.levels)
     assert isinstance(codec_for(Scale("real")), ScaleFree)
     assert isinstance(codec_for(Scale("levels", tuple(map(float, range(101))))), ScaleFree)
     assert isinstance(codec_for(STARS, "scale-free"), ScaleFree)

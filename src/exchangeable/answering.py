@@ -123,6 +123,8 @@ class BaselineAnswerer:
                 f"factors come from vmf, bmf or a trained model, but this is {self.name}"
             )
         vectors: tuple[Floats, ...] = given()
+        if not vectors[0].shape[1]:
+            raise InputError(f"{self.name} found no factors in this table: it has biases only")
         return vectors
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -156,7 +158,7 @@ class ModelAnswerer:
     ) -> ModelAnswerer:
         """Condition the model on the observed cells."""
         trained.check(len(cells.shape))
-        trained.codec.check(cells.scale)
+        cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
         trained.check_features(features)
         device = device or next(trained.model.parameters()).device
         trained = replace(trained, model=trained.model.to(device).eval())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable import reading
-from exchangeable.completer import Completer, answer_names
+from exchangeable.completer import Completer, Watch, answer_names
 from exchangeable.errors import InputError
 from exchangeable.frames import native_frame
-from exchangeable.labels import UNKNOWN, WHOLE, Vocabulary
-from exchangeable.table import Table
+from exchangeable.labels import UNKNOWN, Vocabulary, column_of
+from exchangeable.table import Duplicates, Table
 
 COVERAGE = 0.8
+_ANSWERED_AT_ONCE = 2**16
+_NO_DIRECTION = 1e-6  # a factor that the priors switched off is shorter
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,31 +70,50 @@ class Asked:
         """How many cells are to be answered."""
         return int(np.isnan(self.values).sum())
 
-    def answered(self, completer: Completer) -> pl.DataFrame:
+    def answered(self, completer: Completer, watch: Watch | None = None) -> pl.DataFrame:
         """Values filled in, with the ends of an interval where they were."""
         empty = np.isnan(self.values)
         asked = self.labels.filter(pl.Series(empty))
         known = zip(asked.iter_columns(), completer.table_.vocabularies, strict=True)
         cells = pl.DataFrame([_typed(column, vocabulary) for column, vocabulary in known])
-        means, ends = completer.predict(cells), completer.predict_interval(cells, COVERAGE)
         columns = [self.values.copy(), np.full(len(empty), np.nan), np.full(len(empty), np.nan)]
-        for column, answers in zip(columns, (means, *ends.T), strict=True):
-            column[empty] = answers
+        rows = np.flatnonzero(empty)
+        for start in range(0, len(rows), _ANSWERED_AT_ONCE):
+            some = cells[start : start + _ANSWERED_AT_ONCE]
+            answers = [completer.predict(some), *completer.predict_interval(some, COVERAGE).T]
+            for column, answer in zip(columns, answers, strict=True):
+                column[rows[start : start + _ANSWERED_AT_ONCE]] = answer
+            if watch is not None:
+                watch(f"answering: {start:,} of {len(rows):,}", start / len(rows))
         named = zip(self.names, columns, strict=True)
         return self.labels.with_columns([pl.Series(n, c).fill_nan(None) for n, c in named])
 
 
-def complete(data: Any, *, model: str = "auto", seed: int = 0, device: str = "auto") -> Any:
+def complete(
+    data: Any,
+    *,
+    model: str = "auto",
+    axes: Sequence[str | int] | None = None,
+    value: str | int | None = None,
+    duplicates: Duplicates = "error",
+    seed: int = 0,
+    device: str = "auto",
+) -> Any:
     """A frame with the values that were missing filled in, and the ends of an 80 % interval.
+
+    ``axes`` names the label columns where there are more than two.
 
     >>> cells = {"user": ["a", "a", "b"], "film": ["x", "y", "x"]}
     >>> complete(pl.DataFrame({**cells, "rating": [4, 2, None]})).columns
     ['user', 'film', 'rating', 'low', 'high']
     """
-    table = Table.of(data)
+    table = Table.of(data, axes=axes, value=value, duplicates=duplicates)
     asked = Asked.of(table)
     frame = asked.answered(Completer(model, seed=seed, device=device).fit_table(table))
-    return native_frame({column.name: column for column in frame.iter_columns()}, table.native)
+    native = native_frame({c.name: c for c in frame.iter_columns()}, table.native)
+    if table.native == "pandas" and len(native) == len(data):
+        native.index = data.index
+    return native
 
 
 def read_queries(path: Path, table: Table) -> pl.DataFrame:
@@ -101,23 +122,35 @@ def read_queries(path: Path, table: Table) -> pl.DataFrame:
     if reading.is_parquet(source):
         frame = reading.read_parquet(str(path), source)
     else:
-        lines = reading.lay_out(str(path), source, header=True)
-        if not set(table.axes) <= set(lines.layout.columns):
-            lines = reading.lay_out(str(path), source)
-        frame, _ = reading.parse(lines, dict.fromkeys(lines.layout.columns, pl.String))
-    named = set(table.axes) <= set(frame.columns)
-    columns = table.axes if named else frame.columns[: table.order]
-    if len(columns) < table.order or not len(frame):
-        raise InputError(
-            f"{path}: rows with a column for each axis ({', '.join(table.axes)}) are needed, but "
-            f"there are {len(frame)} with {', '.join(frame.columns)}"
-        )
+        frame = _text_queries(str(path), source, table)
+    try:
+        columns = table.label_columns(frame)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if not len(frame):
+        raise InputError(f"{path}: rows are needed, but there are none")
     labels = frame.select(pl.col(c).alias(a) for c, a in zip(columns, table.axes, strict=True))
     for axis in table.axes:
         if labels[axis].null_count():
             row = int(labels[axis].is_null().arg_true()[0]) + 1
             raise InputError(f"{path}: row {row}: a label is needed in {axis!r}, but it is empty")
     return labels
+
+
+def _text_queries(name: str, source: reading.Source, table: Table) -> pl.DataFrame:
+    """All columns as text; the first line is a header if it names an axis, or looks like one."""
+    bare = reading.lay_out(name, source, header=False)
+    first, _ = reading.parse(bare, dict.fromkeys(bare.layout.columns, pl.String))
+    titles = {str(title).strip() for title in first.row(0)}
+    if titles & set(table.axes):
+        lines = reading.lay_out(name, source, header=True)
+    else:
+        try:
+            lines = reading.lay_out(name, source)
+        except InputError:  # one line alone, or names that repeat: no header
+            lines = bare
+    frame, _ = reading.parse(lines, dict.fromkeys(lines.layout.columns, pl.String))
+    return frame
 
 
 def label_like(table: Table, axis: int, text: str) -> Any:
@@ -151,8 +184,9 @@ def nearest(vectors: NDArray[np.float64], number: int) -> NDArray[np.int64]:
     ``UNKNOWN`` fills the places of those that have no direction, or too few others.
     """
     lengths = np.linalg.norm(vectors, axis=1)
-    able = lengths > 1e-12 * max(float(lengths.max(initial=0.0)), 1e-300)
+    able = lengths > _NO_DIRECTION
     unit = vectors / np.where(able, lengths, 1.0)[:, None]
+    number = min(number, len(vectors))
     found = np.full((len(vectors), number), UNKNOWN, dtype=np.int64)
     others = min(number, len(vectors) - 1)
     for start in range(0, len(vectors) if others > 0 else 0, 1024):
@@ -178,11 +212,20 @@ def _labels(table: Table, index: NDArray[np.int64]) -> pl.DataFrame:
 
 
 def _typed(column: pl.Series, vocabulary: Vocabulary) -> pl.Series:
-    """Text as the integers that the known labels are; what is written otherwise stays text."""
-    if column.dtype != pl.String or not vocabulary.labels.dtype.is_integer():
+    """Labels that were written, as the axis has them; those it does not have stay text."""
+    known = vocabulary.labels
+    if known.dtype == pl.String and column.dtype.is_integer():
+        return column.cast(pl.String)
+    if column.dtype != pl.String or known.dtype in (pl.String, pl.Object):
         return column
-    whole = Vocabulary(column).with_whole_numbers().labels
-    if whole.dtype.is_integer():
-        return whole
-    listed = [int(text) if re.fullmatch(WHOLE, text) else text for text in column]
-    return pl.Series(column.name, listed, dtype=pl.Object)
+    if known.dtype.is_integer():
+        whole = Vocabulary(column).with_whole_numbers().labels
+        if whole.dtype.is_integer():
+            return whole
+    written = {str(label): label for label in known}
+    if known.dtype.is_float():
+        written |= {f"{label:g}": label for label in known}
+    if known.dtype == pl.Boolean:
+        written |= {str(label).lower(): label for label in known}
+    listed = [written.get(text, text) for text in column]
+    return column_of(column.name, listed)

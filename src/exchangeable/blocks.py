@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from exchangeable.groups import Directory
-from exchangeable.layers import ArrayOrTensor, Features, Layer, P, Pools
+from exchangeable.layers import ArrayOrTensor, Features, Layer, P, Pools, added
 from exchangeable.pooling import Cells, Grid, State, spread
 from exchangeable.pools import MeanPool, moved, narrowed, uniform
 
@@ -120,7 +120,9 @@ class ExchangeableBlock(Layer[BlockPools[P]]):
         y = _activate(y, self.activation)
         if pools.kept is not None:
             y = y * pools.kept
-        return values + y if self.residual else y
+        if not self.residual:
+            return y
+        return values + y if torch.is_grad_enabled() else added(y, values)
 
     def merge(self, one: BlockPools[P], other: BlockPools[P]) -> BlockPools[P]:
         return BlockPools(self.linear.merge(one.inner, other.inner), one.kept)

@@ -99,6 +99,10 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         watch: Watch | None = None,
     ) -> Self:
         """Read a table that was made before, say from a file."""
+        if not isinstance(self.model, str | Path):
+            raise InputError(f"model must be a name or a path, but is {self.model!r}")
+        if not isinstance(self.training, TrainingConfig | None):
+            raise InputError(f"training must be a TrainingConfig, but is {self.training!r}")
         given = fitting.Given(
             fitting.in_label_order(table),
             model=str(self.model),
@@ -119,7 +123,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     def predict_interval(self, X: Any, coverage: float = 0.8) -> Floats:
         """Between which values each cell lies with a chance of ``coverage``: (Q, 2)."""
-        if not 0 < coverage < 1:
+        if not isinstance(coverage, int | float | np.floating) or not 0 < coverage < 1:
             raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
         check_is_fitted(self)
         tail = (1 - coverage) / 2
@@ -157,8 +161,10 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         than two axes the best combinations are listed; ``given`` fixes members of other axes.
         """
         check_is_fitted(self)
-        if not isinstance(n, int) or n < 1:
+        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
             raise InputError(f"n must be a whole number of 1 or more, but is {n!r}")
+        if missing_labels(column_of("member", [member]))[0]:
+            raise InputError(f"the member must have a label, but is {member!r}")
         place = self._axis(axis)
         asked = self if ratings is None else self._with_ratings(member, place, ratings)
         table = asked.table_
@@ -261,7 +267,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
                 f"X has {len(frame.columns)} features, but Completer is expecting {table.order} "
                 f"features as input: a column for each axis ({', '.join(table.axes)})"
             )
-        asked = table.axes if set(table.axes) <= set(frame.columns) else frame.columns
+        asked = table.label_columns(frame)
         for column in asked:
             missing = missing_labels(frame[column])
             if missing.any():
@@ -294,14 +300,12 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """Further cells as a table of its own, with the columns of the first one."""
         frame, _ = frame_of(X)
         known = self.table_
-        named = set(known.axes) <= set(frame.columns)
-        axes = list(known.axes) if named else list(frame.columns)
-        if y is None and not named:
-            axes = axes[: known.order]
-        if len(axes) != known.order:
+        axes = list(known.label_columns(frame))
+        named = axes == list(known.axes)
+        if y is not None and not named and len(frame.columns) != known.order:
             raise InputError(
-                f"X has {len(axes)} features, but Completer is expecting {known.order} features "
-                f"as input: a column for each axis ({', '.join(known.axes)})"
+                f"X has {len(frame.columns)} features, but Completer is expecting {known.order} "
+                f"features as input: a column for each axis ({', '.join(known.axes)})"
             )
         value = known.value_name if y is None and known.value_name in frame.columns else None
         table = Table.of(X, y, axes=axes, value=value, duplicates=self.duplicates)
@@ -397,8 +401,9 @@ def answer_names(table: Table) -> tuple[str, str, str]:
 
 
 def checked_seed(seed: Any) -> int:
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed must be a whole number of 0 or more, but is {seed!r}")
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**63:
+        raise InputError(f"seed must be a whole number from 0 to 2^63 - 1, but is {seed!r}")
     return int(seed)
 
 

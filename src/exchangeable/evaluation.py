@@ -22,7 +22,13 @@ from exchangeable import __version__, metrics, splits
 from exchangeable.answering import READ_TOGETHER, ModelAnswerer, read_off
 from exchangeable.completer import Completer, Watch
 from exchangeable.errors import InputError
-from exchangeable.fitting import facts_of, in_label_order, observed_cells, updated
+from exchangeable.fitting import (
+    check_model,
+    facts_of,
+    in_label_order,
+    observed_cells,
+    updated,
+)
 from exchangeable.recipes import RECIPES
 from exchangeable.splits import Split
 from exchangeable.table import Table
@@ -151,6 +157,8 @@ def evaluate(
     if not models or not seeds:
         raise InputError("a model and a seed or more are needed, but there is none")
     wanted = list(dict.fromkeys([*models, *YARDSTICKS]))
+    for model in wanted:
+        check_model(model)  # before an hour goes into the first of them
     outcomes = []
     for number, seed in enumerate(seeds):
         parts = split_of(table, published, split, test, seed)

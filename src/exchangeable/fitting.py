@@ -25,6 +25,8 @@ from exchangeable.trained import Execution, TrainedModel, train_model
 from exchangeable.training import Progress, Task, TrainingConfig
 from exchangeable.values import Reference, codec_for, negatives_among
 
+LARGEST = 1e100
+"""Squares of larger values, and sums of these, would overflow."""
 DEFAULT = "vmf"
 """Who answers when nobody was chosen, until a pretrained model is part of the package."""
 
@@ -73,6 +75,10 @@ class Members:
     @classmethod
     def of(cls, table: Table, given: Mapping[str, Any] | None) -> Members:
         """From frames about members, by the names of their axes."""
+        if given is not None and not isinstance(given, Mapping):
+            raise InputError(
+                f"features must be a mapping from axes to frames, but are a {type(given).__name__}"
+            )
         if not given:
             return cls(None, ())
         unknown = set(given) - set(table.axes)
@@ -108,6 +114,8 @@ def fit(given: Given) -> Fitted:
     """Let the model that was chosen read the table."""
     if len(given.table) == 0:
         raise InputError("cells with a value are needed, but the table has none")
+    if float(np.nanmax(np.abs(given.table.values))) > LARGEST:
+        raise InputError(f"values must be at most {LARGEST:g} in size: divide them by something")
     cells, notes = observed_cells(given.table, given.seed)
     name = given.model
     if name == "auto":
@@ -125,16 +133,22 @@ def fit(given: Given) -> Fitted:
     if name in RECIPES:
         trained = train_recipe(name, cells, members, given)
         notes = (*notes, *_told(trained))
-    elif "/" in name or checkpoint.exists(name):
+    else:
+        check_model(name)
         trained = TrainedModel.load(name)
         members.check(trained)
-    else:
-        known = ", ".join(["auto", *BASELINES, *RECIPES])
-        raise InputError(
-            f"model must be one of {known}, or a saved model's folder, but is {name!r}"
-        )
+        cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
     answerer = ModelAnswerer.of(trained, cells, members.values, given.device)
     return Fitted(given.table, cells, answerer, notes, name)
+
+
+def check_model(name: str) -> None:
+    """Raise unless there is a model of this name, or in this folder."""
+    known = ["auto", *BASELINES, *RECIPES]
+    if name not in known and "/" not in name and not checkpoint.exists(name):
+        raise InputError(
+            f"model must be one of {', '.join(known)}, or a saved model's folder, but is {name!r}"
+        )
 
 
 def train_recipe(name: str, cells: Cells, members: Members, given: Given) -> TrainedModel:

@@ -81,7 +81,7 @@ class Vocabulary:
     def encode(self, column: pl.Series) -> Codes:
         """The number of each label, or ``UNKNOWN``."""
         if self.labels.dtype == pl.Object or column.dtype == pl.Object:
-            return np.asarray([self._numbers.get(_typed(x), UNKNOWN) for x in column], np.int64)
+            return np.asarray([self._number_of(label) for label in column], np.int64)
         wanted = _as(column, self.labels.dtype)
         if wanted is None:
             return np.full(len(column), UNKNOWN)
@@ -124,7 +124,9 @@ class Vocabulary:
                 dtype=np.int64,
             )
         else:
-            order = self.labels.arg_sort().to_numpy().astype(np.int64)
+            # Texts that are numbers, as numbers: a file would have them so.
+            plain = self.with_whole_numbers().labels
+            order = plain.arg_sort().to_numpy().astype(np.int64)
         numbers = np.empty(len(order), dtype=np.int64)
         numbers[order] = np.arange(len(order))
         return Vocabulary(self.decode(order)), numbers
@@ -146,6 +148,17 @@ class Vocabulary:
             )
         return Vocabulary(pl.concat([self.labels, added.rename(self.labels.name)]))
 
+    def _number_of(self, label: Hashable) -> int:
+        found = self._numbers.get(_typed(label))
+        if found is None and self.labels.dtype.is_numeric() and _is_number(label):
+            # Where all known labels are numbers 1 and 1.0 are the same, as in whole columns.
+            found = self._equals.get(label)
+        return UNKNOWN if found is None else found
+
+    @cached_property
+    def _equals(self) -> dict[Hashable, int]:
+        return {label: number for number, label in enumerate(self.labels)}
+
     @cached_property
     def _numbers(self) -> dict[tuple[type, Hashable], int]:
         return {_typed(label): number for number, label in enumerate(self.labels)}
@@ -164,14 +177,18 @@ def missing_labels(column: pl.Series) -> NDArray[np.bool_]:
 def _as(column: pl.Series, kind: pl.DataType) -> pl.Series | None:
     """The labels as another type, null where they are not the same label there; None if never.
 
-    Integers and floats may be equal, and so may texts and categories; nothing else is.
+    Integers and floats may be equal, and so may texts and categories, and dates of other
+    precision; nothing else is.
     """
     if column.dtype == kind:
         return column
     text = (pl.String, pl.Categorical, pl.Enum)
     if column.dtype in text and kind in text:
         return column.cast(pl.String).cast(kind, strict=False)
-    if not (column.dtype.is_numeric() and kind.is_numeric()):
+    days = (pl.Date, pl.Datetime)
+    if not (column.dtype.is_numeric() and kind.is_numeric()) and not (
+        column.dtype in days and kind in days
+    ):
         return None
     there = column.cast(kind, strict=False)
     back = there.cast(column.dtype, strict=False)
@@ -225,6 +242,10 @@ def column_of(name: str, values: Iterable[object]) -> pl.Series:
 def _typed(label: Hashable) -> tuple[type, Hashable]:
     """Python holds 1, 1.0 and True to be equal; as labels they are not."""
     return type(label), label
+
+
+def _is_number(label: object) -> bool:
+    return isinstance(label, int | float) and not isinstance(label, bool)
 
 
 def _is_missing(label: object) -> bool:

@@ -172,12 +172,12 @@ class ExchangeableLinear(Layer[Pools]):
     ) -> Tensor:
         y = values @ self.own
         if self.bias is not None:
-            y = y + self.bias
+            y = added(y, self.bias)
         for axes, term in zip(self.axes, self.terms, strict=True):
-            y = y + term.read(pools.states[axes], values, cells.groups(axes))
+            y = added(y, term.read(pools.states[axes], values, cells.groups(axes)))
         for axis, members in enumerate(features or ()):
             if members is not None:
-                y = y + spread_product(members, self.features[axis], cells, axis)
+                y = added(y, spread_product(members, self.features[axis], cells, axis))
         return y
 
     def merge(self, one: Pools, other: Pools) -> Pools:
@@ -210,6 +210,14 @@ class ExchangeableLinear(Layer[Pools]):
                     f"features must be finite, but member {member} of axis {axis} has "
                     f"{f[member].tolist()}"
                 )
+
+
+def added(total: Tensor, more: Tensor) -> Tensor:
+    """The sum, in place where it fits: large tensors cost more to come by than to fill."""
+    fits = total.dtype == more.dtype and total.shape == torch.broadcast_shapes(
+        total.shape, more.shape
+    )
+    return total.add_(more) if fits else total + more
 
 
 def _check_home(name: str, given: Tensor, weight: Tensor) -> None:

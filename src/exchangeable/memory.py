@@ -20,6 +20,9 @@ from exchangeable.groups import Directory
 from exchangeable.layers import Features, Layer
 from exchangeable.pools import Modules
 
+_TOGETHER = 2**14
+"""Cells that pass through a layer together when nothing has to be kept for a gradient."""
+
 
 @dataclass(frozen=True, eq=False)
 class Memory:
@@ -66,13 +69,28 @@ class MemoryModel(nn.Module):
         draws the channels to drop; the memory keeps them, and all that is read of it loses
         the same ones.
         """
-        cells, pools = observed.support, []
+        cells = observed.support
         values = self._start(observed, cells, features)
-        for number, layer in enumerate(self.layers):
-            pools.append(layer.write(values, cells, generator))
-            if number < len(self.layers) - 1:  # what the last layer answers is for queries only
-                values = layer.read(values, cells, pools[-1], _first(number, features))
+        parts = [(cells, values)]
+        if not torch.is_grad_enabled() and not self.training:
+            parts = _parted(cells, values)
+        pools = [self._written(0, parts, generator)]
+        for number, layer in enumerate(list(self.layers)[:-1]):  # the last answers queries only
+            features_here = _first(number, features)
+            for place, (some, own) in enumerate(parts):
+                parts[place] = some, layer.read(own, some, pools[-1], features_here)
+            pools.append(self._written(number + 1, parts, generator))
         return Memory(cells.directory, tuple(pools), features)
+
+    def _written(
+        self, number: int, parts: list[tuple[Support, Tensor]], generator: Generator | None
+    ) -> Any:
+        """The pools that a layer's cells write, part after part."""
+        layer, pools = self.layers[number], None
+        for some, own in parts:
+            written = layer.write(own, some, generator)
+            pools = written if pools is None else layer.merge(pools, written)
+        return pools
 
     def read(self, memory: Memory, queries: Support, chunk_size: int | None = None) -> Tensor:
         """Answer the queried cells, ``chunk_size`` at a time: (Q, O).
@@ -171,6 +189,14 @@ class MemoryModel(nn.Module):
                 f"new cells must come in an array at least as large as the known one of shape "
                 f"{memory.shape}, but come in one of shape {observed.shape}"
             )
+
+
+def _parted(cells: Support, values: Tensor) -> list[tuple[Support, Tensor]]:
+    """Cells in parts that stay in the cache, but are no fewer than the groups they write to."""
+    members = sum(cells.shape)
+    size = max(_TOGETHER, 2 * members)
+    pairs = zip(cells.index.split(size), values.split(size), strict=True)
+    return [(Support(index, cells.shape, cells.directory), own) for index, own in pairs]
 
 
 def _first(number: int, features: Features | None) -> Features | None:

@@ -68,8 +68,9 @@ def open_source(path: Path) -> Source:
     try:
         if not path.exists():
             raise InputError(f"{name}: no such file")
-        if path.is_dir():
-            raise InputError(f"{name}: a file is needed, but this is a directory")
+        if not path.is_file():
+            what = "a directory" if path.is_dir() else "a pipe or device, which is read only once"
+            raise InputError(f"{name}: a file is needed, but this is {what}")
         with path.open("rb") as file:
             start = file.read(4)
         if not start:

@@ -101,7 +101,9 @@ def by_time(table: Table, *, test: float = 0.1, validation: float = 0.0) -> Spli
     """The latest cells are for testing, those before them for validation. Ties keep their order."""
     _check_shares(test=test, validation=validation)
     if table.times is None:
-        raise InputError("a split by time needs a time column, but the table has none")
+        raise InputError(
+            "a split by time needs a time column, but the table has none; time (--time) names it"
+        )
     times = table.times[~np.isnan(table.values)]
     if np.isnan(times).any():
         missing = int(np.isnan(times).argmax())

@@ -7,6 +7,7 @@ Killed between 2 and 3 it leaves no NAME, but a whole ``.NAME.old``, which is ta
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -96,7 +97,17 @@ def swap(new: Path, folder: Path) -> None:
                 os.rename(there, here)
         raise
     with suppress(OSError):  # the new one is in place, and the next save tries again
+        _keep_others(folder)
         _discard_old(folder)
+
+
+def _keep_others(folder: Path) -> None:
+    """What somebody else put into the old folder goes over to the new one."""
+    old = old_of(folder)
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        ours = {MANIFEST, *json.loads((old / MANIFEST).read_bytes())["files"]}
+        for name in set(os.listdir(old)) - ours - set(os.listdir(folder)):
+            os.rename(old / name, folder / name)
 
 
 def _sync(folder: Path) -> None:

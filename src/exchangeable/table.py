@@ -273,18 +273,24 @@ class Table:
     def cells(self, data: Any) -> Codes:
         """Coordinates (Q, D) of labelled cells; ``UNKNOWN`` for members the table does not have."""
         frame, _ = frame_of(data)
-        if len(frame.columns) < self.order:
-            raise InputError(
-                f"cells must have a column for each of {self.order} axes "
-                f"({', '.join(self.axes)}), but have {len(frame.columns)}"
-            )
-        named = set(self.axes) <= set(frame.columns)
-        columns = self.axes if named else frame.columns[: self.order]
         codes = [
             vocabulary.encode(frame[column])
-            for vocabulary, column in zip(self.vocabularies, columns, strict=True)
+            for vocabulary, column in zip(self.vocabularies, self.label_columns(frame), strict=True)
         ]
         return np.stack(codes, axis=1)
+
+    def label_columns(self, frame: pl.DataFrame) -> tuple[str, ...]:
+        """The columns with the labels of each axis: by name, or by place if no name is there."""
+        named = [axis for axis in self.axes if axis in frame.columns]
+        if len(named) == self.order:
+            return self.axes
+        if named or len(frame.columns) < self.order:
+            raise InputError(
+                f"cells must have a column for each of {self.order} axes "
+                f"({', '.join(self.axes)}), but have {len(frame.columns)}: "
+                f"{', '.join(frame.columns)}"
+            )
+        return tuple(frame.columns[: self.order])
 
     def positions(self, data: Any) -> Codes:
         """Where labelled cells stand among the observed ones; each must be there."""

@@ -106,7 +106,7 @@ class TrainingConfig:
                 f"{self.hide_least} and {self.hide_most}"
             )
         for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} must be above 0, but is {getattr(self, name)}")
         for name in ("warm_up", "average", "weight_decay"):
             if not 0 <= getattr(self, name) < 1:

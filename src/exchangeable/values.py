@@ -48,7 +48,7 @@ class Reference:
         knots = np.quantile(values, np.linspace(0, 1, min(_KNOTS, len(values))))
         deviation = float(values.std())
         # What is left of equal values by rounding must not be blown up to deviations of 1.
-        rounding = 1e-9 * max(1.0, float(np.abs(values).max()))
+        rounding = 1e-12 * float(np.abs(values).max())
         spread = deviation if deviation > rounding else 1.0
         return cls(scale, float(values.mean()), spread, tuple(knots.tolist()))
 
@@ -80,6 +80,8 @@ class OneHot:
     """A channel for each level in, a score for each level out, as in the paper."""
 
     levels: int
+    values: tuple[float, ...] = ()
+    """The levels of the table it was made for."""
 
     @property
     def in_channels(self) -> int:
@@ -89,13 +91,19 @@ class OneHot:
     def out_channels(self) -> int:
         return self.levels
 
-    def check(self, scale: Scale) -> None:
-        """Raise unless the codec fits a table of this scale."""
+    def scale_for(self, scale: Scale) -> Scale:
+        """The scale on which a table of this one is answered; raises if there is none.
+
+        Where a table lacks some of the levels, they are possible nevertheless.
+        """
+        if scale.levels and set(scale.levels) <= set(self.values):
+            return Scale("levels", self.values)
         if len(scale.levels) != self.levels:
             raise InputError(
                 f"the model was made for {self.levels} levels, but the table has {scale}; a "
                 f"scale-free model takes any"
             )
+        return scale
 
     def encode(self, values: Tensor, reference: Reference) -> Tensor:
         at = nearest_level(values, reference.levels(values))
@@ -123,8 +131,9 @@ class ScaleFree:
     def out_channels(self) -> int:
         return 3 * self.components
 
-    def check(self, scale: Scale) -> None:
+    def scale_for(self, scale: Scale) -> Scale:
         """Any scale will do."""
+        return scale
 
     def encode(self, values: Tensor, reference: Reference) -> Tensor:
         return torch.stack([reference.standardised(values), reference.ranks(values)], dim=1)
@@ -156,7 +165,7 @@ def codec_for(scale: Scale, encoding: Encoding | None = None) -> Codec:
         raise InputError("one-hot encoding needs a scale with levels, but the values are real")
     few = 0 < len(scale.levels) <= MOST_ONE_HOT
     if encoding == "one-hot" or (encoding is None and few):
-        return OneHot(len(scale.levels))
+        return OneHot(len(scale.levels), scale.levels)
     return ScaleFree()
 
 
@@ -165,8 +174,9 @@ def codec_to_json(codec: Codec) -> dict[str, Any]:
 
 
 def codec_of_json(stored: dict[str, Any]) -> Codec:
-    fields = {name: value for name, value in stored.items() if name != "encoding"}
-    return OneHot(**fields) if stored["encoding"] == "one-hot" else ScaleFree(**fields)
+    if stored["encoding"] == "one-hot":
+        return OneHot(stored["levels"], tuple(stored["values"]))
+    return ScaleFree(stored["components"])
 
 
 def loss_of(

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -109,6 +109,11 @@ def one_line(command: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(1) from None
         except (typer.Exit, typer.Abort):
             raise
+        except BrokenPipeError:
+            raise  # whoever read along has seen enough
+        except OSError as error:
+            _tell(error)
+            raise typer.Exit(1) from None
         except (KeyboardInterrupt, Exception) as error:
             if os.environ.get("EXCHANGEABLE_TRACE"):
                 raise
@@ -120,6 +125,7 @@ def one_line(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
+_LONGEST_NAME = 200  # what is left of 255 for the name of a temporary file beside it
 _TRACE = "this should not happen: EXCHANGEABLE_TRACE=1 shows where it does"
 
 
@@ -190,10 +196,10 @@ class Teller:
 
 
 @contextmanager
-def watching(quiet: bool = False) -> Iterator[Watch]:
+def watching() -> Iterator[Watch]:
     """Progress on standard error once something takes two seconds; a line now and then in logs."""
-    if quiet or not sys.stderr.isatty():
-        yield _lines(silent=quiet)
+    if not sys.stderr.isatty():
+        yield _lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -215,11 +221,11 @@ def watching(quiet: bool = False) -> Iterator[Watch]:
         bar.stop()
 
 
-def _lines(silent: bool) -> Watch:
+def _lines() -> Watch:
     last = [time.monotonic() - 8]
 
     def told(what: str, share: float) -> None:
-        if not silent and time.monotonic() - last[0] > 10:
+        if time.monotonic() - last[0] > 10:
             last[0] = time.monotonic()
             typer.echo(f"  {share:4.0%}  {what}", err=True)
 
@@ -244,6 +250,7 @@ def completer_of(
     if model != "auto" or reading != AS_IT_LOOKS or features:
         raise InputError(f"{name} is a saved completer: give no options for reading or model")
     completer = Completer.load(name, device=device)
+    completer.table_ = replace(completer.table_, native="polars")  # whatever it was fitted from
     teller.say(f"loaded {name}", *completer.notes_)
     teller.know(notes=list(completer.notes_), model=completer.model_name_)
     return completer
@@ -261,7 +268,7 @@ def fitted(
     from exchangeable.completer import Completer
 
     teller.say(*table.found)
-    with watching(teller.as_json) as watch:
+    with watching() as watch:
         completer = Completer(model, seed=seed, device=device)
         completer.fit_table(table, features=features, watch=watch)
     teller.say(*[note for note in completer.notes_ if note not in table.found])
@@ -300,8 +307,15 @@ def check_free(path: Path, force: bool) -> Path:
         raise InputError(f"{path}: a file is to be written, but this is a directory")
     if path.exists() and not force:
         raise InputError(f"{path} is there already; --force replaces it, --out names another")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{path}: there is no folder {path.absolute().parent}")
+    place = path.resolve()
+    if not place.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {place.parent}")
+    if not os.access(place.parent, os.W_OK):
+        raise InputError(f"{path}: nothing may be written to {place.parent}")
+    if len(os.fsencode(place.name)) > _LONGEST_NAME:
+        raise InputError(
+            f"a file's name must have at most {_LONGEST_NAME} bytes: {path.name[:40]}..."
+        )
     return path
 
 

@@ -75,16 +75,20 @@ def complete(
     if report is not None:
         check_free(report, force)
         check_drawable()
+        if report.resolve() == place.resolve():
+            raise InputError(f"answers and report need files of their own, but both are {report}")
     teller = Teller(as_json)
     found, _ = reading.open(table)
     # All that can be wrong is found out before anything is fitted.
     asked = answers.Asked.of(found, queries=queries, every=every, limit=limit)
     completer = fitted(found, model, seed, device, feature_files(features), teller)
-    write_frame(place, asked.answered(completer))
+    with watching() as watch:
+        frame = asked.answered(completer, watch)
+    write_frame(place, frame)
     if report is not None:
         from exchangeable.report import page
 
-        with watching(as_json) as watch:
+        with watching() as watch:
             content = page(table, found, completer, watch, feature_files(features))
         write_whole(report, lambda path: path.write_text(content, encoding="utf-8"))
     teller.know(
@@ -114,6 +118,7 @@ def recommend(
         typer.Option(help="With more than two axes: AXIS=LABEL of another axis; again."),
     ] = None,
     model: Model = "auto",
+    features: FeatureFiles = None,
     seed: Seed = 0,
     device: Device = "auto",
     reading: Reading = AS_IT_LOOKS,
@@ -125,7 +130,7 @@ def recommend(
 
     teller = Teller(as_json)
     ratings = {label: _number(text, label) for label, text in _pairs("--rate", rate)}
-    completer = completer_of(table, reading, model, seed, device, teller)
+    completer = completer_of(table, reading, model, seed, device, teller, feature_files(features))
     place = int(axis) if axis.isdecimal() else axis
     at = completer._axis(place)
     others = [number for number in range(completer.table_.order) if number != at]

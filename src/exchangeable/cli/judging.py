@@ -59,13 +59,13 @@ def evaluate(
     drawn = place.with_suffix(".png")
     check_free(place, force)
     check_free(drawn, force)
-    chosen = [_whole(seed, "seeds") for seed in seeds.split(",")]
+    chosen = list(dict.fromkeys(_whole(seed, "seeds") for seed in seeds.split(",")))
     found, dataset = reading.open(table)
     from exchangeable.evaluation import evaluate as compare
     from exchangeable.evaluation import picture
 
     names = [name.strip() for name in models.split(",") if name.strip()]
-    with watching(as_json) as watch:
+    with watching() as watch:
         result = compare(
             found if dataset is None else dataset,
             split=split,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,14 +85,16 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on."""
-    _check_out(out, force, resume)
+    _check_out(out, force, resume, ", --resume goes on with it")
     from exchangeable import fitting
     from exchangeable.budget import device_of
+    from exchangeable.completer import checked_seed
     from exchangeable.recipes import recipe_of
     from exchangeable.trained import Execution, train_model
     from exchangeable.values import codec_for
 
     chosen, where, teller = recipe_of(recipe), device_of(device), Teller(as_json)
+    seed = checked_seed(seed)
     changed = {
         "steps": steps,
         "batch": batch,
@@ -114,7 +117,7 @@ def train(
     config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
     kept_back = fitting.Validation(validation, seed)
     task = fitting.task_of(cells, members.values, kept_back)
-    with watching(as_json) as watch:
+    with watching() as watch:
         trained = train_model(
             config,
             codec,
@@ -155,7 +158,7 @@ def finetune(
     as_json: AsJson = False,
 ) -> None:
     """Train a model further on a table of yours; what does not help is not kept."""
-    _check_out(out, force, resume=False)
+    _check_out(out, force)
     from exchangeable.answering import ModelAnswerer
     from exchangeable.completer import Completer
     from exchangeable.trained import TrainedModel
@@ -173,7 +176,7 @@ def finetune(
     completer = Completer(str(model), seed=seed, device=device, validation=validation)
     completer.fit_table(_shown(reading, table, split), features=feature_files(features))
     teller.say(*completer.notes_)
-    with watching(as_json) as watch:
+    with watching() as watch:
         completer.finetune(training=training, watch=watch)
     assert isinstance(completer.answerer_, ModelAnswerer)
     completer.answerer_.trained.save(out)
@@ -189,12 +192,15 @@ def _end(teller: Teller, trained: TrainedModel, out: Path) -> None:
     teller.end(f"trained {trained.name}: {step}{rmse}; saved in {out}")
 
 
-def _check_out(out: Path, force: bool, resume: bool) -> None:
+def _check_out(out: Path, force: bool, resume: bool = False, advice: str = "") -> None:
     from exchangeable import checkpoint, swapping
 
     swapping.check_replaceable(swapping.folder_of(out))
     if checkpoint.exists(out) and not (force or resume):
-        raise InputError(f"{out} is there already; --resume goes on with it, --force replaces it")
+        raise InputError(f"{out} is there already; --force replaces it{advice}")
+    above = next(folder for folder in swapping.folder_of(out).parents if folder.exists())
+    if not os.access(above, os.W_OK):
+        raise InputError(f"{out}: nothing may be written to {above}")
 
 
 def _check_precision(precision: str) -> None:
@@ -222,11 +228,13 @@ def _resized(config: Any, width: int | None, depth: int | None) -> Any:
     sizes = {name: n for name, n in {"width": width, "depth": depth}.items() if n is not None}
     if sizes and not hasattr(config, "width"):
         raise InputError("width and depth are of the self-supervised recipe, but this is another")
+    from exchangeable.interruption import clear_about_memory
     from exchangeable.recipes import build
 
     try:
         resized = replace(config, **sizes)
-        build(resized)  # some sizes do not go together, which only the layers know
+        with clear_about_memory():
+            build(resized)  # some sizes do not go together, which only the layers know
         return resized
     except ValueError as error:
         raise InputError(str(error)) from None

@@ -13,9 +13,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable import reading
-from exchangeable.completer import Completer, Watch, answer_names
+from exchangeable.completer import Completer, Watch
 from exchangeable.errors import InputError
 from exchangeable.frames import native_frame
+from exchangeable.inputs import answer_names
 from exchangeable.labels import UNKNOWN, Vocabulary, column_of
 from exchangeable.table import Duplicates, Table
 

@@ -17,16 +17,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import Tags, column_or_1d
+from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from exchangeable import fitting
+from exchangeable import fitting, recommending
 from exchangeable.answering import Answerer, Cells, ModelAnswerer, read_off
 from exchangeable.budget import device_of
 from exchangeable.errors import InputError
-from exchangeable.frames import frame_of, native_frame, numbers_of
+from exchangeable.frames import frame_of, native_frame
+from exchangeable.inputs import answer_names, checked_input, checked_seed
 from exchangeable.labels import UNKNOWN, Codes, column_of, missing_labels
+from exchangeable.recommending import keys_of
 from exchangeable.scale import Kind
 from exchangeable.stored import load_completer, save_completer
 from exchangeable.table import Duplicates, Table
@@ -35,9 +37,6 @@ from exchangeable.training import TrainingConfig
 Floats = NDArray[np.float64]
 Watch = Callable[[str, float], None]
 """Hears what is being done and which share of it is done."""
-
-MOST_CANDIDATES = 20_000_000
-"""Cells that ``recommend`` compares at most."""
 
 
 class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -169,10 +168,10 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         asked = self if ratings is None else self._with_ratings(member, place, ratings)
         table = asked.table_
         code = int(table.vocabularies[place].encode(column_of("member", [member]))[0])
-        cells = _candidates(table, place, code, given or {})
+        cells = recommending.candidates(table, place, code, given or {})
         if code != UNKNOWN:
             seen = table.index[~np.isnan(table.values)]
-            cells = cells[~np.isin(_keys(cells, table.shape), _keys(seen, table.shape))]
+            cells = cells[~np.isin(keys_of(cells, table.shape), keys_of(seen, table.shape))]
         (means,) = read_off(asked.answerer_, cells, methodcaller("mean"))
         # Rounded, so that what is equal but for the last bits keeps the order of its labels.
         best = cells[np.argsort(-np.round(means, 9), kind="stable")[:n]]
@@ -315,33 +314,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     def _with_ratings(self, member: Any, place: int, ratings: Any) -> Completer:
         """A completer that knows the ratings of a member too; this one does not change."""
-        rest = [axis for number, axis in enumerate(self.table_.axes) if number != place]
-        if isinstance(ratings, Mapping):
-            if len(rest) != 1:
-                raise InputError(
-                    f"ratings must be a frame with columns {', '.join(rest)} and values, but are "
-                    f"a mapping"
-                )
-            labels = {rest[0]: column_of(rest[0], list(ratings))}
-            values = numbers_of("ratings", column_of("rating", ratings.values())).to_numpy()
-        else:
-            frame, _ = frame_of(ratings)
-            if len(frame.columns) != len(rest) + 1:
-                raise InputError(
-                    f"ratings must have columns {', '.join(rest)} and values, but have "
-                    f"{frame.columns}"
-                )
-            names = rest if set(rest) <= set(frame.columns) else frame.columns[: len(rest)]
-            labels = {axis: frame[name] for axis, name in zip(rest, names, strict=True)}
-            (value,) = set(frame.columns) - set(names)
-            values = numbers_of("ratings", frame[value]).to_numpy()
-        for axis, column in labels.items():
-            codes = self.table_.vocabularies[self._axis(axis)].encode(column)
-            if (codes == UNKNOWN).any():
-                stranger = column[int((codes == UNKNOWN).argmax())]
-                raise InputError(f"ratings must be of known {axis}, but {stranger!r} is not known")
-        labels[self.table_.axes[place]] = column_of("member", [member] * len(values))
-        cells = pl.DataFrame({axis: labels[axis] for axis in self.table_.axes})
+        cells, values = recommending.cells_of(self.table_, member, place, ratings)
         other = type(self)(**self.get_params())
         other._take(fitting.updated(self._fitted(), self._small_table(cells, values)))
         return other
@@ -361,80 +334,6 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         )
         columns |= {name: pl.Series(name, _numpy(column)) for name, column in named}
         return native_frame(columns, table.native)
-
-
-def checked_input(X: Any, y: Any) -> tuple[Any, Any]:
-    """What scikit-learn's users may pass, refused in its words where it cannot be taken."""
-    if y is not None and hasattr(X, "tocoo"):
-        raise InputError("sparse input is a table of its own: pass it without y")
-    other = hasattr(X, "__array__") and not hasattr(X, "columns")
-    given = np.asarray(X) if other and not isinstance(X, np.ma.MaskedArray) else X
-    for name, data in (("X", given), ("y", y)):
-        if isinstance(data, np.ndarray) and data.dtype.kind == "c":
-            raise InputError(f"Complex data not supported, but {name} holds {data.dtype}")
-    if isinstance(given, np.ndarray) and given.ndim == 1:
-        raise InputError(
-            "cells are needed as a table with a column for each axis, but came as a list. "
-            "Reshape your data with [cells] if it is one cell."
-        )
-    if isinstance(given, np.ndarray) and given.ndim == 2:
-        if not given.shape[1]:
-            raise InputError(
-                f"Found array with 0 feature(s) (shape={given.shape}) while a minimum of 1 is "
-                f"required."
-            )
-        if given.dtype.kind == "f" and not np.isfinite(given).all():
-            raise InputError("labels must be given and finite, but some in X are NaN or infinity")
-    if y is None:
-        return given, None
-    masked = isinstance(y, np.ma.MaskedArray)
-    values = np.ma.filled(y.astype(np.float64), np.nan) if masked else np.asarray(y)
-    return given, column_or_1d(values, warn=True) if values.ndim == 2 else values
-
-
-def answer_names(table: Table) -> tuple[str, str, str]:
-    """What the columns of an answer are called: the value, and the ends of its interval."""
-    taken = {*table.axes, *([table.value_name] if table.value_name else [])}
-    value = table.value_name or ("value" if "value" not in taken else "answer")
-    low, high = (f"{end} end" if end in taken else end for end in ("low", "high"))
-    return value, low, high
-
-
-def checked_seed(seed: Any) -> int:
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not whole or not 0 <= seed < 2**63:
-        raise InputError(f"seed must be a whole number from 0 to 2^63 - 1, but is {seed!r}")
-    return int(seed)
-
-
-def _candidates(table: Table, place: int, code: int, given: Mapping[str, Any]) -> Codes:
-    """All cells of a member, or those with the given members of other axes."""
-    unknown = set(given) - {axis for number, axis in enumerate(table.axes) if number != place}
-    if unknown:
-        raise InputError(f"given must name other axes of {table.axes}, but names {sorted(unknown)}")
-    choices: list[Any] = []
-    for number, axis in enumerate(table.axes):
-        if number == place:
-            choices.append([code])
-        elif axis in given:
-            found = table.vocabularies[number].encode(column_of(axis, [given[axis]]))
-            if found[0] == UNKNOWN:
-                raise InputError(f"{axis} must be known, but {given[axis]!r} is not")
-            choices.append(found)
-        else:
-            choices.append(range(table.shape[number]))
-    many = int(np.prod([float(len(choice)) for choice in choices]))
-    if many > MOST_CANDIDATES:
-        raise InputError(
-            f"at most {MOST_CANDIDATES:,} cells can be compared, but there are {many:,}; fix "
-            f"members of other axes with given"
-        )
-    grids = np.meshgrid(*[np.asarray(choice, dtype=np.int64) for choice in choices], indexing="ij")
-    return np.stack([grid.ravel() for grid in grids], axis=1)
-
-
-def _keys(index: Codes, shape: tuple[int, ...]) -> Codes:
-    return np.ravel_multi_index(tuple(index.T), shape).astype(np.int64)
 
 
 def _numpy(tensor: Any) -> Floats:

@@ -20,6 +20,7 @@ from exchangeable.groups import Directory
 from exchangeable.layers import Features, Layer
 from exchangeable.pools import Modules
 
+_ON_A_GPU = 2**23
 _TOGETHER = 2**14
 """Cells that pass through a layer together when nothing has to be kept for a gradient."""
 
@@ -192,9 +193,11 @@ class MemoryModel(nn.Module):
 
 
 def _parted(cells: Support, values: Tensor) -> list[tuple[Support, Tensor]]:
-    """Cells in parts that stay in the cache, but are no fewer than the groups they write to."""
-    members = sum(cells.shape)
-    size = max(_TOGETHER, 2 * members)
+    """Cells in parts that stay in the cache, but are no fewer than the groups they write to.
+
+    A GPU wants them all at once, as far as its memory goes.
+    """
+    size = _ON_A_GPU if cells.index.is_cuda else max(_TOGETHER, 2 * sum(cells.shape))
     pairs = zip(cells.index.split(size), values.split(size), strict=True)
     return [(Support(index, cells.shape, cells.directory), own) for index, own in pairs]
 

@@ -88,7 +88,7 @@ def train(
     _check_out(out, force, resume, ", --resume goes on with it")
     from exchangeable import fitting
     from exchangeable.budget import device_of
-    from exchangeable.completer import checked_seed
+    from exchangeable.inputs import checked_seed
     from exchangeable.recipes import recipe_of
     from exchangeable.trained import Execution, train_model
     from exchangeable.values import codec_for

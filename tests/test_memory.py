@@ -372,3 +372,53 @@ def test_a_memory_of_a_matrix_keeps_members_and_not_cells():
         return sum(part.numel() for part in tensors(memory.pools))
 
     assert kept(0.1) == kept(1.0)
+
+
+@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_newcomer_is_answered_as_if_the_whole_memory_had_been_extended(kind, order, axis):
+    model = [
+        ResidualModel(ResidualConfig(2, 3, order, width=8, depth=3, heads=2)),
+        ResidualModel(
+            ResidualConfig(
+                2, 3, order, width=8, depth=3, heads=2, rank=2, pooling=("max", "least_squares")
+            )
+        ),
+        SelfSupervisedModel(SelfSupervisedConfig(2, 3, order, width=8, depth=3)),
+        FactorizedAutoencoder(FactorizedConfig(2, 3, order, encoder=(8, 4), decoder=(8,))),
+    ][kind]
+    model = model.double().eval()
+    shape = (6, 5, 4)[:order]
+    memory = model.condition(random_array(shape, density=0.5, channels=2))
+    alone = tuple(1 if a == axis else size for a, size in enumerate(shape))
+    own = random_array(alone, density=0.6, channels=2, seed=3)
+    asked = random_array(alone, density=0.8, seed=4).support
+
+    quick = model.newcomer(memory, axis, own)
+    found = model.read(quick, asked)
+
+    grown = tuple(size + (a == axis) for a, size in enumerate(shape))
+    shift = torch.tensor([shape[a] if a == axis else 0 for a in range(order)])
+    whole = model.extend(
+        memory, ExchangeableArray(Support(own.support.index + shift, grown), own.values)
+    )
+    assert_same(found, model.read(whole, Support(asked.index + shift, grown)))
+    assert quick.shape == alone
+
+
+def test_a_newcomer_comes_with_features_and_in_an_array_of_its_own():
+    model = ResidualModel(
+        ResidualConfig(1, 1, width=8, depth=2, pooling=("mean",), features=(2, 0))
+    )
+    model = model.double().eval()
+    known = torch.randn(4, 2, dtype=torch.float64)
+    memory = model.condition(random_array((4, 3)), (known, None))
+    own = random_array((1, 3), density=0.7)
+    features = (torch.randn(1, 2, dtype=torch.float64), None)
+    quick = model.read(model.newcomer(memory, 0, own, features), Support.of([(0, 1)], (1, 3)))
+    moved = ExchangeableArray(Support(own.support.index + torch.tensor([4, 0]), (5, 3)), own.values)
+    whole = model.read(model.extend(memory, moved, features), Support.of([(4, 1)], (5, 3)))
+    assert_same(quick, whole)
+    with pytest.raises(ValueError, match=r"shape \(1, 3\)"):
+        model.newcomer(memory, 0, random_array((2, 3)))

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from exchangeable.groups import Directory
 from exchangeable.layers import ArrayOrTensor, Features, Layer, P, Pools, added
 from exchangeable.pooling import Cells, Grid, State, spread
-from exchangeable.pools import MeanPool, moved, narrowed, uniform
+from exchangeable.pools import MeanPool, emptied, moved, narrowed, uniform
 
 Activation = Literal["identity", "relu", "leaky_relu", "gated"]
 
@@ -130,6 +130,9 @@ class ExchangeableBlock(Layer[BlockPools[P]]):
     def moved(self, pools: BlockPools[P], old: Directory, new: Directory) -> BlockPools[P]:
         return BlockPools(self.linear.moved(pools.inner, old, new), pools.kept)
 
+    def without(self, pools: BlockPools[P], directory: Directory, axis: int) -> BlockPools[P]:
+        return BlockPools(self.linear.without(pools.inner, directory, axis), pools.kept)
+
     def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
         self.linear.check_features(features, shape)
 
@@ -199,6 +202,12 @@ class FactorLayer(Layer[Pools]):
         for axes, (state,) in pools.states.items():
             places = old.places_in(new, axes).to(state[0].device)
             states[axes] = (moved(self.pool, state, places, new.number(axes)),)
+        return Pools(states)
+
+    def without(self, pools: Pools, directory: Directory, axis: int) -> Pools:
+        states = dict(pools.states)
+        (state,) = states[(axis,)]
+        states[(axis,)] = (emptied(self.pool, state, directory.number((axis,))),)
         return Pools(states)
 
 

@@ -119,6 +119,12 @@ class Directory:
         }
         return Directory(shape, keys)
 
+    def without(self, axis: int) -> Directory:
+        """The directory of the same table with one member of ``axis``, who has no cell."""
+        shape = tuple(1 if a == axis else size for a, size in enumerate(self.shape))
+        keys = {axes: found[:0] if axis in axes else found for axes, found in self.keys.items()}
+        return Directory(shape, keys)
+
     def places_in(self, later: Directory, axes: Axes) -> Tensor:
         """Where the groups on ``axes``, but for the empty one, went when it was extended: (G,)."""
         if len(axes) > 1:

@@ -56,6 +56,13 @@ class Layer(nn.Module, Generic[P]):
         """The pools among the groups of a larger directory; groups that are new are empty."""
         raise NotImplementedError(f"pools of {type(self).__name__} cannot be extended")
 
+    def without(self, pools: P, directory: Directory, axis: int) -> P:
+        """The pools as one new member of ``axis`` finds them: all that is not of that axis.
+
+        ``directory`` is that of the table with this one member.
+        """
+        raise NotImplementedError(f"pools of {type(self).__name__} cannot be extended")
+
     def forward(
         self,
         x: ArrayOrTensor,
@@ -192,6 +199,17 @@ class ExchangeableLinear(Layer[Pools]):
             places = old.places_in(new, axes).to(self.own.device)
             states[axes] = term.moved(pools.states[axes], places, new.number(axes))
         return Pools(states)
+
+    def without(self, pools: Pools, directory: Directory, axis: int) -> Pools:
+        named = zip(self.axes, self.terms, strict=True)
+        return Pools(
+            {
+                axes: term.emptied(pools.states[axes], directory.number(axes))
+                if axis in axes
+                else pools.states[axes]
+                for axes, term in named
+            }
+        )
 
     def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
         members = (None,) * self.order if features is None else features

@@ -129,6 +129,35 @@ class MemoryModel(nn.Module):
                 values = layer.read(values, cells, pools[-1], _first(number, everyone))
         return Memory(directory, tuple(pools), everyone)
 
+    def newcomer(
+        self,
+        memory: Memory,
+        axis: int,
+        observed: ExchangeableArray,
+        features: Features | None = None,
+    ) -> Memory:
+        """A memory for one new member of ``axis``, number 0 there, from its own cells alone.
+
+        It answers for that member as ``extend`` would, but nothing of the others on its axis
+        is copied, however many they are.
+        """
+        directory = memory.directory.without(axis)
+        known = None
+        if memory.features is not None:
+            known = tuple(
+                f[:0] if a == axis and f is not None else f for a, f in enumerate(memory.features)
+            )
+        if observed.shape != directory.shape:
+            raise ValueError(
+                f"the cells of a new member of axis {axis} must come in an array of shape "
+                f"{directory.shape}, but come in one of shape {observed.shape}"
+            )
+        pools = [
+            layer.without(own, directory, axis)
+            for layer, own in zip(self.layers, memory.pools, strict=True)
+        ]
+        return self.extend(Memory(directory, tuple(pools), known), observed, features)
+
     def forward(
         self,
         observed: ExchangeableArray,

@@ -212,6 +212,12 @@ def narrowed(states: tuple[State, ...], groups: AnyGroups) -> tuple[tuple[State,
     return read, Groups(torch.arange(len(groups.ids), device=groups.ids.device), len(groups.ids))
 
 
+def emptied(pool: Pool, state: State, number: int) -> State:
+    """A state of the same kind in which ``number`` groups have no cell."""
+    parts = zip(state, pool.neutral, strict=True)
+    return tuple(part.new_full((number, *part.shape[1:]), neutral) for part, neutral in parts)
+
+
 def moved(pool: Pool, state: State, places: Tensor, number: int) -> State:
     """A state with group g at ``places[g]`` of ``number`` groups, the others being empty.
 
@@ -267,6 +273,12 @@ class PooledTerm(nn.Module):
             by_group = [spread(sum(by_group[1:], by_group[0]), groups)]
         terms = by_group + by_cell
         return sum(terms[1:], terms[0])
+
+    def emptied(self, states: tuple[State, ...], number: int) -> tuple[State, ...]:
+        """The states of ``number`` groups that have no cell."""
+        return tuple(
+            emptied(pool, state, number) for pool, state in zip(self.pools, states, strict=True)
+        )
 
     def moved(self, states: tuple[State, ...], places: Tensor, number: int) -> tuple[State, ...]:
         """The states with group g at ``places[g]`` of ``number``, all others being empty."""

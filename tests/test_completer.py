@@ -182,6 +182,25 @@ def test_a_new_member_is_recommended_to_from_ratings_that_are_not_kept(fitted):
     assert completer.recommend("newcomer", n=5, ratings=frame).equals(found)
 
 
+@pytest.mark.parametrize("model", TRAINED)
+@pytest.mark.parametrize("axis", ["member", "film"])
+def test_the_quick_way_to_a_newcomer_gives_what_an_update_would(fitted, model, axis):
+    completer = fitted(model)
+    other = "film" if axis == "member" else "member"
+    ratings = dict(zip(LABELS[other].unique().sort()[:6], [5, 1, 4, 2, 5, 3], strict=True))
+    quick = completer.recommend("newcomer", n=8, axis=axis, ratings=ratings)
+    updated = Completer(model)
+    updated._take(completer._fitted())
+    cells = [("newcomer", o) if axis == "member" else (o, "newcomer") for o in ratings]
+    updated.update(cells, list(ratings.values()))
+    slow = updated.recommend("newcomer", n=8, axis=axis)
+    assert quick[other].to_list() == slow[other].to_list()
+    columns = ["value", "low", "high"]
+    np.testing.assert_allclose(
+        quick.select(columns).to_numpy(), slow.select(columns).to_numpy(), atol=1e-4
+    )
+
+
 def test_recommendations_go_the_other_way_too(fitted):
     found = fitted("vmf").recommend(LABELS["film"][0], n=3, axis="film")
     assert found.columns[0] == "member"

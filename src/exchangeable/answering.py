@@ -189,6 +189,16 @@ class ModelAnswerer:
             memory = self.trained.model.extend(self.memory, added.to(device))
         return replace(self, memory=memory)
 
+    def newcomer(self, axis: int, index: Index, values: Floats) -> ModelAnswerer:
+        """Answers for one new member, number 0 of its axis, from its cells (E, D) alone."""
+        device = next(self.trained.model.parameters()).device
+        shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
+        own = Cells(index, values, shape, self.reference.scale).array()
+        with torch.no_grad():
+            seen = encoded(own, self.trained.codec, self.reference).to(device)
+            memory = self.trained.model.newcomer(self.memory, axis, seen)
+        return replace(self, memory=memory)
+
     def factors(self) -> tuple[Floats, ...]:
         """Of a factorized model; of others, what a member's cells average to at the end."""
         for layer, pools in zip(self.trained.model.layers, self.memory.pools, strict=True):

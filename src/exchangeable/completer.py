@@ -165,17 +165,46 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         if missing_labels(column_of("member", [member]))[0]:
             raise InputError(f"the member must have a label, but is {member!r}")
         place = self._axis(axis)
-        asked = self if ratings is None else self._with_ratings(member, place, ratings)
-        table = asked.table_
-        code = int(table.vocabularies[place].encode(column_of("member", [member]))[0])
-        cells = recommending.candidates(table, place, code, given or {})
+        code = int(self.table_.vocabularies[place].encode(column_of("member", [member]))[0])
+        if ratings is None:
+            seen = self.table_.index[~np.isnan(self.table_.values)]
+            return self._best(n, place, code, given or {}, self.answerer_, seen)
+        cells, values = recommending.cells_of(self.table_, member, place, ratings)
+        if not isinstance(self.answerer_, ModelAnswerer) or not self._quick(code):
+            other = type(self)(**self.get_params())
+            other._take(fitting.updated(self._fitted(), self._small_table(cells, values)))
+            return other.recommend(member, n, axis=place, given=given)
+        # Only the new member's own cells are computed, and nothing of its axis is copied.
+        fitting.check_scale(values, self.cells_.scale)
+        own = self.table_.cells(cells)
+        own[:, place] = 0
+        answerer = self.answerer_.newcomer(place, own, values)
+        return self._best(n, place, 0, given or {}, answerer, own)
+
+    def _quick(self, code: int) -> bool:
+        """Whether a member can be answered from its own cells alone: new, without features."""
+        assert isinstance(self.answerer_, ModelAnswerer)
+        plain = self.answerer_.features is None and self.table_.scale.kind != "positives"
+        return code == UNKNOWN and plain
+
+    def _best(
+        self,
+        n: int,
+        place: int,
+        code: int,
+        given: Mapping[str, Any],
+        answerer: Answerer,
+        known: Codes,
+    ) -> Any:
+        """The best cells of a member, without those that are ``known``, as a frame."""
+        table = self.table_
+        cells = recommending.candidates(table, place, code, given)
         if code != UNKNOWN:
-            seen = table.index[~np.isnan(table.values)]
-            cells = cells[~np.isin(keys_of(cells, table.shape), keys_of(seen, table.shape))]
-        (means,) = read_off(asked.answerer_, cells, methodcaller("mean"))
+            cells = cells[~np.isin(keys_of(cells, table.shape), keys_of(known, table.shape))]
+        (means,) = read_off(answerer, cells, methodcaller("mean"))
         # Rounded, so that what is equal but for the last bits keeps the order of its labels.
         best = cells[np.argsort(-np.round(means, 9), kind="stable")[:n]]
-        return asked._frame_without(place, best)
+        return self._frame_without(place, best, answerer)
 
     def update(self, X: Any, y: Any = None) -> Self:
         """Take in new cells, of known or new members; a cell seen before gets its new value.
@@ -312,16 +341,9 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             raise InputError("new cells must have values, but neither y nor a column of X has them")
         return table
 
-    def _with_ratings(self, member: Any, place: int, ratings: Any) -> Completer:
-        """A completer that knows the ratings of a member too; this one does not change."""
-        cells, values = recommending.cells_of(self.table_, member, place, ratings)
-        other = type(self)(**self.get_params())
-        other._take(fitting.updated(self._fitted(), self._small_table(cells, values)))
-        return other
-
-    def _frame_without(self, place: int, index: Codes) -> Any:
+    def _frame_without(self, place: int, index: Codes, answerer: Answerer) -> Any:
         """Labels of all axes but one, with what is answered."""
-        table, answers = self.table_, self.answerer_.answer(index)
+        table, answers = self.table_, answerer.answer(index)
         columns = {
             axis: table.vocabularies[a].decode(index[:, a])
             for a, axis in enumerate(table.axes)

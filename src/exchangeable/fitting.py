@@ -214,7 +214,7 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
     index, values = np.stack(coded, axis=1)[seen], added.values[seen]
     if not len(values):
         raise InputError("new cells must have values, but none has one")
-    _check_scale(values, fitted.cells.scale)
+    check_scale(values, fitted.cells.scale)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
     known = ~np.isnan(table.values)  # rows without a value were questions, which are answered
     observed = Cells(table.index[known], table.values[known], table.shape, table.scale)
@@ -319,7 +319,8 @@ def _merged(
     return cells, positions, bool(found.any())
 
 
-def _check_scale(values: NDArray[np.float64], scale: Scale) -> None:
+def check_scale(values: NDArray[np.float64], scale: Scale) -> None:
+    """Raise unless new values are on the scale of the known ones."""
     if not scale.levels:
         return
     levels = np.asarray(scale.levels)

@@ -56,7 +56,9 @@ def cells_of(
                 f"a mapping"
             )
         labels = {rest[0]: column_of(rest[0], list(ratings))}
-        values = numbers_of("ratings", column_of("rating", ratings.values())).to_numpy()
+        values = numbers_of("ratings", column_of("rating", ratings.values())).to_numpy(
+            writable=True
+        )
     else:
         frame, _ = frame_of(ratings)
         if len(frame.columns) != len(rest) + 1:
@@ -66,7 +68,7 @@ def cells_of(
         names = rest if set(rest) <= set(frame.columns) else frame.columns[: len(rest)]
         labels = {axis: frame[name] for axis, name in zip(rest, names, strict=True)}
         (value,) = set(frame.columns) - set(names)
-        values = numbers_of("ratings", frame[value]).to_numpy()
+        values = numbers_of("ratings", frame[value]).to_numpy(writable=True)
     for axis, column in labels.items():
         codes = table.vocabularies[table.axes.index(axis)].encode(column)
         if (codes == UNKNOWN).any():

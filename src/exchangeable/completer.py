@@ -225,7 +225,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         vectors = self.answerer_.factors()[place]
         vocabulary = self.table_.vocabularies[place]
         columns = {self.table_.axes[place]: vocabulary.decode(np.arange(len(vocabulary)))}
-        for number, column in enumerate(vectors.T[:, : len(vocabulary)], start=1):
+        for number, column in enumerate(vectors.T, start=1):
             columns[f"factor {number}"] = pl.Series(column)
         return native_frame(columns, self.table_.native)
 

@@ -177,9 +177,9 @@ def finetuned(
     before = fitted.answerer
     assert isinstance(before, ModelAnswerer)
     trained, facts = before.trained, facts_of(fitted.cells, split)
-    if trained.facts.get("data") == facts["data"]:
+    if trained.facts.get("data") == facts["data"] and "validation" in trained.facts:
         split = Validation(*trained.facts["validation"])
-    facts = {**trained.facts, **facts_of(fitted.cells, split)}
+    facts = {**trained.facts, **facts, "validation": [split.share, split.seed]}
     better = train_model(
         trained.config,
         trained.codec,

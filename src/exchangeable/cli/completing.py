@@ -81,7 +81,8 @@ def complete(
     found, _ = reading.open(table)
     # All that can be wrong is found out before anything is fitted.
     asked = answers.Asked.of(found, queries=queries, every=every, limit=limit)
-    completer = fitted(found, model, seed, device, feature_files(features), teller)
+    members = feature_files(features)
+    completer = fitted(found, model, seed, device, members, teller)
     with watching() as watch:
         frame = asked.answered(completer, watch)
     write_frame(place, frame)
@@ -89,11 +90,9 @@ def complete(
         from exchangeable.report import page
 
         with watching() as watch:
-            content = page(table, found, completer, watch, feature_files(features))
+            content = page(table, found, completer, watch, members)
         write_whole(report, lambda path: path.write_text(content, encoding="utf-8"))
     teller.know(
-        notes=list(completer.notes_),
-        model=completer.model_name_,
         out=str(place),
         answered=asked.number,
         report=None if report is None else str(report),

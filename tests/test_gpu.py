@@ -140,12 +140,10 @@ def test_training_in_bfloat16_gets_where_float32_gets_and_loads_on_a_cpu(tmp_pat
 
 
 @pytest.mark.parametrize("pooling", [("mean",), ("mean", "attention"), ("mean", "least_squares")])
-@pytest.mark.parametrize("on", [False, True])
-def test_a_step_takes_about_the_memory_that_was_estimated(pooling, on):
+def test_a_step_takes_about_the_memory_that_was_estimated(pooling):
     task = rating_task()
     cuda = task.to(torch.device("cuda"))
     model = ResidualModel(ResidualConfig(5, 5, width=64, depth=6, pooling=pooling)).cuda()
-    budget.recompute(model, on)
     expected = budget.step_memory(model, OneHot(5), cuda, len(task.observed))
     config = TrainingConfig(steps=2, evaluate_every=100)
     run = Run.start(model, config)
@@ -153,7 +151,7 @@ def test_a_step_takes_about_the_memory_that_was_estimated(pooling, on):
     torch.cuda.reset_peak_memory_stats()
     train(run, OneHot(5), replace(task, validation=task.validation.take(torch.arange(10))), config)
     taken = torch.cuda.max_memory_allocated() - before
-    print(f"{pooling}, recompute {on}: estimated {expected >> 20} MB, taken {taken >> 20} MB")
+    print(f"{pooling}: estimated {expected >> 20} MB, taken {taken >> 20} MB")
     assert 0.4 < expected / taken < 2.5
 
 

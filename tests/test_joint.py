@@ -127,7 +127,9 @@ def test_a_queried_cell_reads_what_was_observed_in_its_mirror_image():
     layer.weight.data[1] = 1.0
     x = ExchangeableArray.of([(0, 1), (2, 2)], [[5.0], [7.0]], (3, 3)).to(torch.float64)
     asked = Support.of([(1, 0), (0, 1), (2, 2), (2, 0)], (3, 3))
-    y = layer.read(torch.zeros(4, 1).double(), asked, layer.write(x.values, x.support))
+    y = layer.read(
+        torch.zeros(4, 1).double(), asked, layer.offered(layer.write(x.values, x.support))
+    )
     assert y.flatten().tolist() == [5.0, 0.0, 7.0, 0.0]
 
 

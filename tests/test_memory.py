@@ -139,7 +139,8 @@ def test_a_pair_never_observed_reads_an_empty_group():
     x = x.to(torch.float64)
     asked = Support.of([(0, 0, 1), (1, 1, 1), (0, 1, 0), (1, 0, 0)], x.shape)
     cells = asked.numbered_by(x.support.directory)
-    y = layer.read(torch.zeros(4, 1).double(), cells, layer.write(x.values, x.support))
+    offered = layer.offered(layer.write(x.values, x.support))
+    y = layer.read(torch.zeros(4, 1).double(), cells, offered)
     assert y.flatten().tolist() == [3.0, 9.0, 0.0, 0.0]
 
 
@@ -183,12 +184,12 @@ def slow_extension(model, old, new, queries, features=None):
         mine = members and tuple(
             f if f is None else f[:size] for f, size in zip(members, old.shape, strict=True)
         )
-        pools = layer.write(both.values, both.support)
+        offered = layer.offered(layer.write(both.values, both.support), members)
         asked = queries.numbered_by(both.support.directory)
         if q.shape[1] != layer.in_channels:  # the decoder's first layer ignores what comes in
             q = q.new_zeros(len(q), layer.in_channels)
-        q = layer.read(q, asked, pools, members)
-        fresh = layer.read(both.values, both.support, pools, members)[len(old) :]
+        q = layer.read(q, asked, offered)
+        fresh = layer.read(both.values, both.support, offered)[len(old) :]
         alone = layer(alone, mine)
         both = both.with_values(torch.cat([alone.values, fresh]))
     return q

@@ -187,7 +187,7 @@ def test_an_observed_zero_is_not_a_question():
     table = random_array((3, 3), density=0.5)
     zero = table.with_values(table.values * 0)
     layer = model.layers[0]
-    pools = layer.write(model.observe(zero.values), zero.support)
+    pools = layer.offered(layer.write(model.observe(zero.values), zero.support))
     seen = layer.read(model.observe(zero.values), zero.support, pools)
     asked = layer.read(torch.zeros(len(zero), 2).double(), zero.support, pools)
     assert not torch.allclose(seen, asked)

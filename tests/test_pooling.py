@@ -170,20 +170,19 @@ def test_states_of_two_parts_merge_to_the_state_of_the_whole(cut, density, shape
         whole = x.support.groups(axes)
         one, other = (p.numbered_by(x.support.directory).groups(axes) for p in parts)
 
-        def merged(write, merge, *inputs, one=one, other=other):
-            return merge(
-                write(*(i[first] for i in inputs), one), write(*(i[~first] for i in inputs), other)
-            )
+        def merged(write, align, *inputs, one=one, other=other):
+            part = write(*(i[first] for i in inputs), one)
+            return pooling.merge(part, write(*(i[~first] for i in inputs), other), align)
 
-        sums = merged(pooling.write_sum, pooling.merge_sums, x.values)
+        sums = merged(pooling.write_sum, None, x.values)
         assert_same(pooling.read_mean(sums), pooling.pool_mean(x.values, whole))
-        most = merged(pooling.write_max, pooling.merge_max, x.values)
+        most = merged(pooling.write_max, pooling.align_max, x.values)
         assert_same(pooling.read_max(most), pooling.pool_max(x.values, whole))
-        attended = merged(pooling.write_attention, pooling.merge_attention, x.values, scores)
+        attended = merged(pooling.write_attention, pooling.align_attention, x.values, scores)
         assert_same(
             pooling.read_attention(attended), pooling.pool_attention(x.values, scores, whole)
         )
-        normal = merged(pooling.write_least_squares, pooling.merge_sums, features, scores)
+        normal = merged(pooling.write_least_squares, None, features, scores)
         expected = pooling.pool_least_squares(features, scores, whole, PRIOR, NOISE)
         for ours, theirs in zip(
             pooling.solve_least_squares(normal, PRIOR, NOISE), expected, strict=True

@@ -17,9 +17,11 @@ from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.models import ResidualModel
 from exchangeable.recipes import RECIPES, build, recipe_of
 from exchangeable.scale import Scale
+from exchangeable.streaming import Plan
 from exchangeable.testing import random_array
 from exchangeable.trained import Execution, TrainedModel, train_model
 from exchangeable.training import (
+    How,
     Run,
     Task,
     TrainingConfig,
@@ -375,42 +377,55 @@ def test_a_forged_configuration_is_refused_in_one_line(tmp_path):
         assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("pooling", [("mean",), ("mean", "attention"), ("least_squares", "max")])
-def test_recomputing_changes_no_gradient_and_keeps_less(pooling):
-    config = replace(SMALL, pooling=pooling, depth=4, dropout=0.3)
-    data = task((30, 30))
-    gradients, kept = [], []
-    for on in (False, True):
-        model = ResidualModel(config)
-        budget.recompute(model, on)
-        kept.append(budget.step_memory(model, CODEC, data, len(data.observed)))
-        model.zero_grad()
-        seen = ExchangeableArray.trusted(
-            data.observed.support,
-            CODEC.encode(data.observed.values.squeeze(1), data.reference).float(),
-        )
-        drops = torch.Generator().manual_seed(5)
-        model(seen, data.validation.support, None, drops).square().sum().backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    assert len(gradients[0]) == len(gradients[1])
-    for one, other in zip(*gradients, strict=True):
-        assert torch.equal(one, other)
-    assert kept[1] < 0.6 * kept[0]
-
-
 def test_the_estimate_grows_with_the_cells():
     data, model = task((60, 50)), ResidualModel(SMALL)
     few, many = (budget.step_memory(model, CODEC, data, cells) for cells in (5_000, 50_000))
     assert 5 < many / few < 11
 
 
-def test_what_would_not_fit_is_recomputed_and_that_is_said(monkeypatch):
+def test_what_would_not_fit_passes_in_parts_and_that_is_said(monkeypatch):
     data, model = task((30, 30)), ResidualModel(SMALL)
-    assert "of" in budget.fit_into_memory(model, CODEC, data, 500)
-    assert not any(getattr(m, "recompute", False) for m in model.modules())
-    monkeypatch.setattr(budget, "free_memory", lambda device: 1000)
-    assert "computed again" in budget.fit_into_memory(model, CODEC, data, 500)
-    assert any(getattr(m, "recompute", False) for m in model.modules())
+    plan, sentence = budget.plan_of_step(model, CODEC, data, 500)
+    assert plan is None
+    assert sentence.startswith("a step takes about")
+    plan, sentence = budget.plan_of_step(model, CODEC, data, 500, limit=100_000)
+    assert plan.keep == "scratch"
+    assert 10 < plan.together < 400
+    assert "cells pass at a time, and wait in a scratch file" in sentence
+    full = type("Disk", (), {"free": 10})
+    monkeypatch.setattr(budget.shutil, "disk_usage", lambda folder: full)
+    plan, sentence = budget.plan_of_step(model, CODEC, data, 500, limit=100_000)
+    assert plan.keep == "recompute"
+    plan, sentence = budget.plan_of_conditioning(model, data.observed.support.directory, 10**6)
+    assert plan.keep == "memory"
+    plan, sentence = budget.plan_of_conditioning(
+        model, data.observed.support.directory, 10**6, limit=2**20
+    )
+    assert plan.keep == "recompute"
+    assert "nowhere" in sentence
+
+
+def test_training_in_parts_is_training():
+    config, ends = replace(QUICK, steps=20), []
+    for how in (None, How(plan=Plan(together=100, keep="scratch")), How(plan=Plan(together=64))):
+        run = fresh(config)
+        train(run, CODEC, task((30, 20)), config, how=how)
+        ends.append(run.best_rmse)
+    assert ends[1] == pytest.approx(ends[0], rel=1e-3)
+    assert ends[2] == pytest.approx(ends[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4GB", 2**32), ("500 mb", 500 * 2**20), ("2e9", 2 * 10**9), ("1TiB", 2**40)]
+)
+def test_sizes_are_read_as_people_write_them(text, size):
+    assert budget.size_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "4 bananas", "-1GB", "0GB", "1.2.3GB"])
+def test_sizes_that_are_none_are_refused(text):
+    with pytest.raises(InputError, match="memory must be a size such as 4GB"):
+        budget.size_of(text)
 
 
 def test_bfloat16_trains_nearly_as_float32_does():
@@ -418,7 +433,7 @@ def test_bfloat16_trains_nearly_as_float32_does():
     ends = []
     for precision in ("float32", "bfloat16"):
         run = fresh(config)
-        train(run, CODEC, task((30, 20)), config, precision=precision)
+        train(run, CODEC, task((30, 20)), config, how=How(precision))
         ends.append(run.best_rmse)
     assert ends[0] != ends[1]
     assert ends[1] == pytest.approx(ends[0], rel=0.1)

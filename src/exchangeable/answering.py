@@ -18,7 +18,9 @@ from torch import Tensor
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.baselines import BASELINES
 from exchangeable.baselines.base import Baseline, Fitted
-from exchangeable.blocks import BlockPools, FactorLayer
+from exchangeable.blocks import FactorLayer
+from exchangeable.budget import plan_of_conditioning
+from exchangeable.distributed import ALONE, Processes
 from exchangeable.distributions import Distribution, Normal
 from exchangeable.errors import InputError
 from exchangeable.layers import Features
@@ -26,7 +28,7 @@ from exchangeable.memory import Memory
 from exchangeable.pooling import read_mean
 from exchangeable.scale import Scale
 from exchangeable.trained import MEMBERS, TrainedModel
-from exchangeable.training import READ_AT_ONCE, encoded
+from exchangeable.training import READ_AT_ONCE, encoded, encoding
 from exchangeable.values import Reference
 
 Index = NDArray[np.int64]
@@ -147,6 +149,7 @@ class ModelAnswerer:
     memory: Memory
     reference: Reference
     features: Features | None
+    among: Processes = ALONE
 
     @classmethod
     def of(
@@ -155,8 +158,12 @@ class ModelAnswerer:
         cells: Cells,
         features: Features | None = None,
         device: torch.device | None = None,
+        *,
+        memory: int | None = None,
+        among: Processes = ALONE,
+        say: Callable[[str], None] = lambda sentence: None,
     ) -> ModelAnswerer:
-        """Condition the model on the observed cells."""
+        """Condition the model on the observed cells, within so many bytes of memory."""
         trained.check(len(cells.shape))
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
         trained.check_features(features)
@@ -164,17 +171,31 @@ class ModelAnswerer:
         trained = replace(trained, model=trained.model.to(device).eval())
         reference = Reference.of(cells.values, cells.scale)
         padded = _padded(features, cells.shape, device)
+        observed = cells.array(_spacious(cells.shape)).to(device)
+        plan, sentence = plan_of_conditioning(
+            trained.model, observed.support.directory, len(cells), memory
+        )
+        if plan.keep != "memory":
+            say(sentence)
         with torch.no_grad():
-            memory = trained.model.condition(_encoded(trained, cells, reference).to(device), padded)
-        return cls(trained, memory, reference, features)
+            known = trained.model.condition(
+                observed,
+                padded,
+                encode=encoding(trained.codec, reference),
+                plan=plan,
+                among=among,
+            )
+        return cls(trained, known, reference, features, among)
 
     def answer(self, index: Index) -> Distribution:
         device = next(self.trained.model.parameters()).device
         spare = np.array(self.memory.shape) - 1
         known = torch.from_numpy(np.where(index < 0, spare, index))
-        queries = Support(known.to(device), self.memory.shape)
+        first, last = self.among.share(len(index))
+        queries = Support(known[first:last].to(device), self.memory.shape)
         with torch.no_grad():
             outputs = self.trained.model.read(self.memory, queries, READ_AT_ONCE)
+        outputs = self.among.gathered(outputs, len(index))
         return self.trained.codec.read(outputs.double().cpu(), self.reference)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelAnswerer:
@@ -182,7 +203,7 @@ class ModelAnswerer:
         # A value cannot be taken out of a pool, nor can features be put before the last ones.
         if replaced or self.features is not None:
             grown = _grown(self.features, cells.shape)
-            return ModelAnswerer.of(self.trained, cells, grown, device)
+            return ModelAnswerer.of(self.trained, cells, grown, device, among=self.among)
         added = _encoded(self.trained, cells.take(changed), self.reference, cells.shape)
         with torch.no_grad():
             # The spare member of before has no cell, so the first new one can take its place.
@@ -204,8 +225,7 @@ class ModelAnswerer:
         for layer, pools in zip(self.trained.model.layers, self.memory.pools, strict=True):
             if isinstance(layer, FactorLayer):
                 return tuple(_numbers(factor[:-1]) for factor in layer.factors(pools))
-        last = self.memory.pools[-1]
-        states = (last.inner if isinstance(last, BlockPools) else last).states
+        states = self.memory.pools[-1].states
         axes = range(len(self.memory.shape))
         return tuple(_numbers(read_mean(states[(axis,)][0])[:-1]) for axis in axes)
 
@@ -254,15 +274,19 @@ def _encoded(
     shape: tuple[int, ...] | None = None,
 ) -> ExchangeableArray:
     """As channels, in an array with a spare member on each axis."""
-    spacious = tuple(size + 1 for size in shape or cells.shape)
-    return encoded(cells.array(spacious), trained.codec, reference)
+    return encoded(cells.array(_spacious(shape or cells.shape)), trained.codec, reference)
+
+
+def _spacious(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """With a spare member on each axis."""
+    return tuple(size + 1 for size in shape)
 
 
 def _padded(
     features: Features | None, shape: tuple[int, ...], device: torch.device
 ) -> Features | None:
     """With the spare member, on the device of the model."""
-    spacious = _grown(features, tuple(size + 1 for size in shape))
+    spacious = _grown(features, _spacious(shape))
     if spacious is None:
         return None
     return tuple(None if f is None else f.to(device) for f in spacious)

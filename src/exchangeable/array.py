@@ -10,10 +10,10 @@ Letters used for sizes throughout the package:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -48,9 +48,14 @@ class Support:
     index: Tensor  # (E, D) int64; row e holds the coordinates of cell e
     shape: tuple[int, ...]  # (N_1, ..., N_D)
     numbering: Directory | None = None
-    parent: tuple[Support, Tensor] | None = field(default=None, repr=False)
-    """The cells among which these were chosen by a mask, so that nothing is sorted again."""
+    near: bool = False
+    """Whether groups are only those between the first and the last that these cells meet."""
+    writers: Tensor | None = field(default=None, repr=False)  # (E,)
+    """Which cells are observed, where others are only asked about; without it, all are."""
+    whole: Support | None = field(default=None, repr=False)
+    """The same cells without a word about who writes: its groups are sorted once."""
     _groups: dict[Axes, Groups] = field(default_factory=dict, init=False, repr=False)
+    _parts: dict[tuple[int, int], Support] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", checked_shape(self.shape))
@@ -106,11 +111,60 @@ class Support:
         check_axes(axes, self.order)
         if len(axes) == self.order > 1:
             return Groups(torch.arange(len(self), device=self.index.device), len(self))
-        within = None
-        if self.parent is not None and axes:
-            whole, mask = self.parent
-            within = whole.groups(axes), mask
-        return self.directory.groups(self.index, axes, within)
+        if self.whole is not None and self.writers is not None:
+            return self.whole.groups(axes).written_by(self.writers)
+        return self.directory.groups(self.index, axes, near=self.near)
+
+    def written_by(self, writers: Tensor) -> Support:
+        """The same cells, of which those of the mask are observed and others only asked about."""
+        if writers.dtype != torch.bool or writers.shape != (len(self),):
+            raise ValueError(
+                f"writers must be a mask of shape ({len(self)},), but are {writers.dtype} of shape "
+                f"{tuple(writers.shape)}"
+            )
+        return self._same(self.index, writers=writers, whole=self.whole or self)
+
+    def part(self, start: int, stop: int, *, remember: bool = True) -> Support:
+        """Some cells in a row, which find their groups among those of all.
+
+        What is remembered is not sorted again when the same part is asked for.
+        """
+        if (start, stop) == (0, len(self)):
+            return self
+        if self.writers is not None:
+            every = (self.whole or self).part(start, stop, remember=remember)
+            return every.written_by(self.writers[start:stop])
+        if (start, stop) in self._parts:
+            return self._parts[start, stop]
+        some = self._same(self.index[start:stop], near=True, writers=None, whole=None)
+        if remember:
+            self._parts[start, stop] = some
+        return some
+
+    def among(self, groups: Mapping[Axes, Tensor]) -> Support:
+        """The same cells, whose groups on some axes are numbered among a few, ascending."""
+        some = self._same(self.index)
+        for axes, few in groups.items():
+            ids = torch.searchsorted(few, self.groups(axes).ids)
+            some._groups[axes] = Groups(ids, len(few))
+        return some
+
+    def _same(self, index: Tensor, **changed: Any) -> Support:
+        """Cells of this support, numbered as here; they were checked before."""
+        other = object.__new__(Support)
+        known = {
+            "index": index,
+            "shape": self.shape,
+            "numbering": self.directory,
+            "near": self.near,
+            "writers": self.writers,
+            "whole": self.whole,
+            "_groups": {},
+            "_parts": {},
+        }
+        for name, value in {**known, **changed}.items():
+            object.__setattr__(other, name, value)
+        return other
 
     def numbered_by(self, directory: Directory) -> Support:
         """The same cells, finding their groups among those of an array observed before."""
@@ -122,8 +176,7 @@ class Support:
         They number their groups anew, unless this support was ``numbered_by`` a directory.
         """
         check_choice(cells, len(self))
-        parent = (self, cells) if cells.dtype == torch.bool else None
-        return Support(self.index[cells], self.shape, self.numbering, parent)
+        return Support(self.index[cells], self.shape, self.numbering)
 
     def find(self, cells: Tensor) -> Tensor:
         """At which position each row of ``cells`` (Q, D) stands here; E where it does not."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, Literal, NamedTuple, get_args
+from typing import get_args
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
-from exchangeable.groups import Directory
-from exchangeable.layers import ArrayOrTensor, Features, Layer, P, Pools, added
-from exchangeable.pooling import Cells, Grid, State, spread
-from exchangeable.pools import MeanPool, emptied, moved, narrowed, uniform
-
-Activation = Literal["identity", "relu", "leaky_relu", "gated"]
+from exchangeable.layers import ArrayOrTensor, Features, Layer, Offered, P, R
+from exchangeable.pooling import PLAIN, Activation, Cells, Finish, Grid, finished, spread
+from exchangeable.pools import MeanPool, Summaries, uniform
+from exchangeable.states import Poolings, Pools, written
 
 
 class ChannelDropout(nn.Module):
@@ -45,31 +41,18 @@ class ChannelDropout(nn.Module):
         return x * kept if isinstance(x, Tensor) else x.trusted(x.support, x.values * kept)
 
 
-class BlockPools(NamedTuple, Generic[P]):
-    """What a block keeps: its layer's pools, and the channels that dropout left."""
-
-    inner: P
-    kept: Tensor | None
-    """(O,), scaled; observed and queried cells lose the same channels."""
-
-
-class ExchangeableBlock(Layer[BlockPools[P]]):
+class ExchangeableBlock(Layer[P, R]):
     """A layer with all that surrounds it: linear, norm, activation, dropout, residual.
 
         y = [x +] dropout(activation([norm](linear(x))))
 
     A residual needs as many channels out as in. Gated units multiply one half of the
     linear layer's channels by the SiLU of the other, so that half as many come out.
-
-    With ``recompute`` what happens inside is forgotten after the forward pass and computed
-    again in the backward one: half as fast again, for a fraction of the memory.
     """
-
-    recompute = False
 
     def __init__(
         self,
-        linear: Layer[P],
+        linear: Layer[P, R],
         *,
         activation: Activation = "leaky_relu",
         norm: bool = False,
@@ -94,50 +77,28 @@ class ExchangeableBlock(Layer[BlockPools[P]]):
         self.activation, self.residual = activation, residual
         self.dropout = ChannelDropout(dropout)
 
-    def write(
-        self, values: Tensor, cells: Cells, generator: Generator | None = None
-    ) -> BlockPools[P]:
-        kept = self.dropout.draw(values, self.out_channels, generator)
-        if self.recompute and values.requires_grad:
-            inner: P = checkpoint(self.linear.write, values, cells, use_reentrant=False)
-            return BlockPools(inner, kept)
-        return BlockPools(self.linear.write(values, cells), kept)
+    @property
+    def poolings(self) -> Poolings:
+        return self.linear.poolings
 
-    def read(
-        self, values: Tensor, cells: Cells, pools: BlockPools[P], features: Features | None = None
-    ) -> Tensor:
-        if self.recompute and torch.is_grad_enabled():
-            y: Tensor = checkpoint(self._read, values, cells, pools, features, use_reentrant=False)
-            return y
-        return self._read(values, cells, pools, features)
+    def pooled(self, values: Tensor, cells: Cells) -> P:
+        return self.linear.pooled(values, cells)
 
-    def _read(
-        self, values: Tensor, cells: Cells, pools: BlockPools[P], features: Features | None
-    ) -> Tensor:
-        y = self.linear.read(values, cells, pools.inner, features)
-        if self.norm is not None:
-            y = self.norm(y)
-        y = _activate(y, self.activation)
-        if pools.kept is not None:
-            y = y * pools.kept
-        if not self.residual:
-            return y
-        return values + y if torch.is_grad_enabled() else added(y, values)
+    def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
+        return self.dropout.draw(like, self.out_channels, generator)
 
-    def merge(self, one: BlockPools[P], other: BlockPools[P]) -> BlockPools[P]:
-        return BlockPools(self.linear.merge(one.inner, other.inner), one.kept)
+    def offered(self, pools: P, features: Features | None = None) -> R:
+        return self.linear.offered(pools, features)
 
-    def moved(self, pools: BlockPools[P], old: Directory, new: Directory) -> BlockPools[P]:
-        return BlockPools(self.linear.moved(pools.inner, old, new), pools.kept)
-
-    def without(self, pools: BlockPools[P], directory: Directory, axis: int) -> BlockPools[P]:
-        return BlockPools(self.linear.without(pools.inner, directory, axis), pools.kept)
+    def read(self, values: Tensor, cells: Cells, offered: R, finish: Finish = PLAIN) -> Tensor:
+        around = Finish(self.norm, self.activation, offered.kept, self.residual)
+        return finished(self.linear.read(values, cells, offered, around), values, finish)
 
     def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
         self.linear.check_features(features, shape)
 
 
-class FactorLayer(Layer[Pools]):
+class FactorLayer(Layer[Pools, Offered]):
     """Summarise every member by a vector, and give each cell the vectors of its members.
 
     The vectors are means of the observed cells' values along each axis, optionally passed
@@ -170,54 +131,35 @@ class FactorLayer(Layer[Pools]):
             [uniform((in_channels, size), in_channels, generator) for size in sizes if maps]
         )
 
-    def write(self, values: Tensor, cells: Cells, generator: Generator | None = None) -> Pools:
-        axes = range(self.order)
-        return Pools({(a,): (self.pool.write(values, cells.groups((a,))),) for a in axes})
+    @property
+    def poolings(self) -> Poolings:
+        return {(axis,): (self.pool,) for axis in range(self.order)}
+
+    def pooled(self, values: Tensor, cells: Cells) -> Pools:
+        return written(self.poolings, values, cells)
 
     def factors(self, pools: Pools) -> tuple[Tensor, ...]:
         """One tensor per axis, of shape (N, size), or of a grid's shape with that axis only."""
-        return tuple(self._factor(pools.states[(a,)][0], a) for a in range(self.order))
+        means = [self.pool.summary(pools.states[(axis,)][0]) for axis in range(self.order)]
+        if not self.maps:
+            return tuple(means)
+        pairs = zip(means, self.maps, strict=True)
+        return tuple(mean.to(weight.dtype) @ weight for mean, weight in pairs)
 
-    def _factor(self, state: State, axis: int) -> Tensor:
-        mean = self.pool.summary(state)
-        return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
+    def offered(self, pools: Pools, features: Features | None = None) -> Offered:
+        factors = self.factors(pools)
+        return Offered({(axis,): Summaries(f, ()) for axis, f in enumerate(factors)}, pools.kept)
 
     def read(
-        self, values: Tensor, cells: Cells, pools: Pools, features: Features | None = None
+        self, values: Tensor, cells: Cells, offered: Offered, finish: Finish = PLAIN
     ) -> Tensor:
         factors = []
-        for axis in range(self.order):
-            (state,), groups = narrowed(pools.states[(axis,)], cells.groups((axis,)))
-            factors.append(spread(self._factor(state, axis), groups).to(values.dtype))
+        for axes, (rows, _) in offered.on.items():
+            assert rows is not None
+            factors.append(spread(rows, cells.groups(axes)).to(values.dtype))
         if isinstance(cells, Grid):
             factors = [factor.expand(*cells.shape, -1) for factor in factors]
-        return torch.cat(factors, dim=-1)
-
-    def merge(self, one: Pools, other: Pools) -> Pools:
-        axes = one.states.keys()
-        return Pools({a: (self.pool.merge(one.states[a][0], other.states[a][0]),) for a in axes})
-
-    def moved(self, pools: Pools, old: Directory, new: Directory) -> Pools:
-        states = {}
-        for axes, (state,) in pools.states.items():
-            places = old.places_in(new, axes).to(state[0].device)
-            states[axes] = (moved(self.pool, state, places, new.number(axes)),)
-        return Pools(states)
-
-    def without(self, pools: Pools, directory: Directory, axis: int) -> Pools:
-        states = dict(pools.states)
-        (state,) = states[(axis,)]
-        states[(axis,)] = (emptied(self.pool, state, directory.number((axis,))),)
-        return Pools(states)
-
-
-def _activate(y: Tensor, activation: Activation) -> Tensor:
-    if activation == "gated":
-        value, gate = y.chunk(2, dim=-1)
-        return value * functional.silu(gate)
-    if activation == "relu":
-        return y.relu()
-    return functional.leaky_relu(y) if activation == "leaky_relu" else y
+        return finished(torch.cat(factors, dim=-1), values, finish)
 
 
 def _home(generator: Generator | None, values: Tensor) -> torch.device:

@@ -1,20 +1,26 @@
-"""How much memory a training step takes, measured on a few of its cells before it is taken."""
+"""How much memory something takes, estimated before it is done, and how it is made to fit."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import tempfile
 
 import torch
 from torch import Tensor
 
 from exchangeable.array import ExchangeableArray
-from exchangeable.blocks import ExchangeableBlock
 from exchangeable.errors import InputError
+from exchangeable.groups import Directory
 from exchangeable.memory import MemoryModel
-from exchangeable.training import Task, encoded
+from exchangeable.pools import AttentionPool, CountPool, LeastSquaresPool, MaxPool, Pool
+from exchangeable.streaming import Keep, Plan
+from exchangeable.training import Task, encoding
 from exchangeable.values import Codec, loss_of
 
 _SAMPLE = 4096
+_SHARE = 0.8  # of what is free; the rest is for what was not counted
 _SLACK = 1.5  # gradients and intermediates, over what is kept for the backward pass; measured
 
 
@@ -31,8 +37,7 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
     mask = torch.zeros(len(task.observed), dtype=torch.bool, device=task.observed.values.device)
     mask[:cells] = True
     some: ExchangeableArray = task.observed.take(mask)
-    shown = torch.arange(len(some), device=mask.device) % 2 == 0
-    seen = encoded(some.take(shown), codec, task.reference)
+    hide = torch.arange(len(some), device=mask.device) % 2 == 1
     storages: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
@@ -42,9 +47,10 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         # What is kept must live until all of it was counted, and so must the loss.
-        outputs = model(seen, some.support.take(~shown), task.features, torch.Generator())
+        encode = encoding(codec, task.reference)
+        outputs = model.rebuild(some, hide, task.features, torch.Generator(), encode=encode)
         answers = codec.read(outputs.float(), task.reference)
-        truth = some.values[~shown].squeeze(1).float()
+        truth = some.values[hide].squeeze(1).float()
         loss = loss_of(answers, truth, task.reference, "both", 1.0)
     del loss
     return sum(storages.values())
@@ -63,28 +69,109 @@ def free_memory(device: torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def recompute(model: MemoryModel, on: bool) -> None:
-    """Whether blocks compute their insides again in the backward pass rather than keep them."""
-    for module in model.modules():
-        if isinstance(module, ExchangeableBlock):
-            module.recompute = on
+def plan_of_step(
+    model: MemoryModel, codec: Codec, task: Task, cells: int, limit: int | None = None
+) -> tuple[Plan | None, str]:
+    """How a training step over ``cells`` cells fits into memory, and a sentence about it.
 
-
-def fit_into_memory(model: MemoryModel, codec: Codec, task: Task, cells: int) -> str:
-    """Recompute what would not fit, and say what a step takes."""
+    None: all at once. Otherwise cells pass through the model in parts, and what they were at each
+    layer waits for the backward pass in memory, in a scratch file, or is computed again.
+    """
     device = next(model.parameters()).device
-    needed, free = step_memory(model, codec, task, cells), free_memory(device)
-    if needed <= 0.8 * free:
-        return f"a step takes about {_gigabytes(needed)} of {_gigabytes(free)} free"
-    recompute(model, True)
-    less = step_memory(model, codec, task, cells)
-    return (
-        f"a step would take about {_gigabytes(needed)} of {_gigabytes(free)} free: activations are "
-        f"computed again instead of kept, which takes about {_gigabytes(less)}"
+    needed, room = step_memory(model, codec, task, cells), limit or _room(device)
+    if needed <= room or model.literal:
+        return None, f"a step takes about {size_in_words(needed)} of {size_in_words(room)}"
+    together = max(int(cells * room / 2 / needed), 1)
+    # The cells at every layer, and the gradients at one.
+    waiting = (len(model.layers) + 1) * cells * _widest(model) * 4
+    keep = _keep(waiting, room // 2)
+    plan = Plan(together=together, keep=keep)
+    return plan, (
+        f"a step over all cells would take about {size_in_words(needed)} of {size_in_words(room)}: "
+        f"{together:,} cells pass at a time, and wait {_WHERE[keep]}"
     )
 
 
-def _gigabytes(number: int) -> str:
+def plan_of_conditioning(
+    model: MemoryModel, directory: Directory, cells: int, limit: int | None = None
+) -> tuple[Plan, str]:
+    """Where cells wait between two layers when a table is read, and a sentence about it."""
+    device = next(model.parameters()).device
+    room = limit or _room(device)
+    pools = memory_size(model, directory)
+    waiting = cells * _widest(model) * 4
+    keep = _keep(waiting, room - pools)
+    sentence = (
+        f"pools take {size_in_words(pools)}, {cells:,} cells {size_in_words(waiting)} of "
+        f"{size_in_words(room)}: between two layers they wait {_WHERE[keep]}"
+    )
+    return Plan(keep=keep), sentence
+
+
+_WHERE = {
+    "memory": "in memory",
+    "scratch": "in a scratch file",
+    "recompute": "nowhere but are computed again, which takes longer",
+}
+
+
+def _keep(waiting: int, room: int) -> Keep:
+    if waiting <= room:
+        return "memory"
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    return "scratch" if waiting <= _SHARE * free else "recompute"
+
+
+def memory_size(model: MemoryModel, directory: Directory) -> int:
+    """Bytes that the pools of a table take, with what they offer."""
+    numbers = 0
+    for layer in model.layers:
+        for axes, pools in layer.poolings.items():
+            each = layer.out_channels + sum(_state_size(pool, layer.in_channels) for pool in pools)
+            numbers += directory.number(axes) * each
+    return 4 * numbers
+
+
+def _state_size(pool: Pool, channels: int) -> int:
+    """Numbers in one group's state."""
+    match pool:
+        case LeastSquaresPool():
+            return pool.heads * pool.rank * (2 * pool.rank + 2)
+        case AttentionPool():
+            return channels + 2 * pool.scores.shape[1] + 1
+        case MaxPool():
+            return 3 * channels + 1
+        case CountPool():
+            return 1
+    return channels + 1
+
+
+def _widest(model: MemoryModel) -> int:
+    return max(layer.out_channels for layer in model.layers)
+
+
+def _room(device: torch.device) -> int:
+    return int(_SHARE * free_memory(device))
+
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def size_of(text: str | int | None) -> int | None:
+    """Bytes from text such as 4GB, 500 MB or 2e9."""
+    if text is None or isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)i?b?\s*", text.lower())
+    try:
+        number = float(match[1]) * _UNITS[match[2]] if match else 0
+    except ValueError:
+        number = 0
+    if not 2**20 <= number < 2**60:
+        raise InputError(f"memory must be a size such as 4GB or 500MB, but is {text!r}")
+    return int(number)
+
+
+def size_in_words(number: int) -> str:
     return f"{number / 2**30:.1f} GB" if number >= 2**28 else f"{max(number >> 20, 1)} MB"
 
 

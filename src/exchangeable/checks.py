@@ -73,8 +73,11 @@ def checked_permutation(names: Tensor, size: int) -> Tensor:
 
 
 def check_range(index: Tensor, shape: tuple[int, ...]) -> None:
-    outside = (index < 0) | (index >= index.new_tensor(shape))
-    if outside.any():
+    if not len(index):
+        return
+    least, most = index.aminmax(dim=0)
+    if bool((least < 0).any() | (most >= most.new_tensor(shape)).any()):
+        outside = (index < 0) | (index >= index.new_tensor(shape))
         entry, axis = outside.nonzero()[0].tolist()
         raise ValueError(
             f"index on axis {axis} must be at least 0 and below {shape[axis]}, but entry {entry} "

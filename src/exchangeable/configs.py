@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from exchangeable.blocks import Activation
+from exchangeable.pooling import Activation
 from exchangeable.pools import Pooling
 
 

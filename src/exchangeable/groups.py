@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from exchangeable.kernels import Runs
 
 Axes = tuple[int, ...]
 
@@ -32,26 +36,46 @@ def check_axes(axes: Axes, order: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """A partition of cells: cell ``e`` is in group ``ids[e]``, one of ``number``."""
+    """A partition of cells: cell ``e`` is in group ``ids[e]``, one of ``number``.
+
+    Where some of the cells only read, ``writers`` is a mask of the others, and ``whole`` the
+    same groups without it, so that nothing needs to be sorted again when the mask changes.
+    """
 
     ids: Tensor  # (E,)
     number: int
-    parent: tuple[Groups, Tensor] | None = None
-    """Groups of more cells, and the mask by which these were taken: sorted, they need not be."""
+    start: int = 0
+    """The group with number 0 here is this one among all: some cells meet a few groups only."""
+    writers: Tensor | None = None  # (E,)
+    whole: Groups | None = field(default=None, repr=False)
+
+    def written_by(self, writers: Tensor) -> Groups:
+        """The same groups, of which only some cells count as members."""
+        return Groups(self.ids, self.number, self.start, writers, self)
 
     @cached_property
     def sizes(self) -> Tensor:
-        """How many cells each group has: (G,)."""
-        return self.ids.bincount(minlength=self.number)
+        """How many cells of each group write: (G,)."""
+        if self.writers is None:
+            return self.ids.bincount(minlength=self.number)
+        none = self.ids.new_zeros(self.number)
+        return none.index_add(0, self.ids, self.writers.to(none.dtype))
 
     @cached_property
     def order(self) -> Tensor:
-        """The cells, those of one group together, group after group: (E,)."""
-        if self.parent is None:
-            return self.ids.argsort(stable=True)
-        whole, mask = self.parent
-        places = mask.cumsum(0) - 1
-        return places[whole.order[mask[whole.order]]]
+        """The cells that write, those of one group together, group after group: (E,)."""
+        if self.whole is not None and self.writers is not None:
+            return self.whole.order[self.writers[self.whole.order]]
+        if bool((self.ids[1:] >= self.ids[:-1]).all()):
+            return torch.arange(len(self.ids), device=self.ids.device)
+        return self.ids.argsort(stable=True)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """How a GPU goes through all the cells, those that only read too."""
+        from exchangeable.kernels import Runs
+
+        return Runs.of(self.ids, self.number) if self.whole is None else self.whole.runs
 
     def bags(self, most: int) -> tuple[Tensor, Tensor | None]:
         """Where in ``order`` each group starts, and each part of one with over ``most`` cells.
@@ -61,7 +85,7 @@ class Groups:
         if most not in self._bags:
             ends = self.sizes.cumsum(0)
             starts, parts = ends - self.sizes, None
-            if len(self.ids) > most and int(self.sizes.max()) > most:
+            if len(self.order) > most and int(self.sizes.max()) > most:
                 number = ((self.sizes + most - 1) // most).clamp(min=1)
                 parts = number.cumsum(0) - number
                 within = torch.arange(int(number.sum()), device=self.ids.device)
@@ -98,17 +122,21 @@ class Directory:
             return len(self.keys[axes]) + 1
         return self.shape[axes[0]] if axes else 1
 
-    def groups(
-        self, index: Tensor, axes: Axes, parent: tuple[Groups, Tensor] | None = None
-    ) -> Groups:
-        """The groups on ``axes`` that the cells of ``index`` (E, D) belong to."""
+    def groups(self, index: Tensor, axes: Axes, *, near: bool = False) -> Groups:
+        """The groups on ``axes`` that the cells of ``index`` (E, D) belong to.
+
+        With ``near``, only those between the first and the last that these cells meet.
+        """
         if not axes:
             ids = index.new_zeros(len(index))
         elif len(axes) == 1:
             ids = index[:, axes[0]].contiguous()
         else:
             ids = position(self.keys[axes], keys_of(index, axes, self.shape))
-        return Groups(ids, self.number(axes), parent)
+        if not near or not len(ids) or not axes:
+            return Groups(ids, self.number(axes))
+        first, last = (int(end) for end in ids.aminmax())
+        return Groups(ids - first, last - first + 1, first)
 
     def extended(self, index: Tensor, shape: tuple[int, ...]) -> Directory:
         """The directory once the cells of ``index`` are observed too, in an array of ``shape``."""

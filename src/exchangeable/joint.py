@@ -8,7 +8,16 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exchangeable.layers import Features, Layer, check_sizes
-from exchangeable.pooling import Cells, Grid, pool_mean, spread_members, sum_over
+from exchangeable.pooling import (
+    PLAIN,
+    Cells,
+    Finish,
+    Grid,
+    finished,
+    pool_mean,
+    spread_members,
+    sum_over,
+)
 from exchangeable.pools import uniform
 
 Tying = Literal["joint", "paper"]
@@ -24,9 +33,10 @@ class JointPools(NamedTuple):
     trace: Tensor  # (1, K) mean of the diagonal cells
     values: Tensor  # (E, K) the cells themselves
     cells: Cells
+    kept: Tensor | None = None  # (O,) the channels that dropout left
 
 
-class JointlyExchangeableLinear(Layer[JointPools]):
+class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
     """The most expressive linear map that commutes with relabelling one set on both axes.
 
     Maron et al. (2019) count 15 such maps, and 2 biases. Written for cell (i, j), with R and
@@ -74,7 +84,7 @@ class JointlyExchangeableLinear(Layer[JointPools]):
                 f"shape {cells.shape}"
             )
 
-    def write(self, values: Tensor, cells: Cells, generator: Generator | None = None) -> JointPools:
+    def pooled(self, values: Tensor, cells: Cells) -> JointPools:
         shape, on_diagonal = (cells.shape[0], values.shape[-1]), _on_diagonal(values, cells)
         everything, rows = cells.groups(()), cells.groups((0,))
         looped = sum_over(values * on_diagonal, everything)
@@ -89,13 +99,15 @@ class JointlyExchangeableLinear(Layer[JointPools]):
             cells=cells,
         )
 
+    def offered(self, pools: JointPools, features: Features | None = None) -> JointPools:
+        return pools
+
     def read(
-        self,
-        values: Tensor,
-        cells: Cells,
-        pools: JointPools,
-        features: Features | None = None,
+        self, values: Tensor, cells: Cells, offered: JointPools, finish: Finish = PLAIN
     ) -> Tensor:
+        return finished(self._read(values, cells, offered), values, finish)
+
+    def _read(self, values: Tensor, cells: Cells, pools: JointPools) -> Tensor:
         row, column, diagonal, total, trace = pools[:5]
         if self.tying == "paper":
             own, line, whole = self.weight

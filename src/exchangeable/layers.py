@@ -1,67 +1,82 @@
 """Equivariant layers: observed cells write to pools, and every cell reads its own.
 
 A layer has two halves. ``write`` pools the observed cells; ``read`` gives any cell, observed
-or queried, its new values from its own and from the pools it belongs to. Called on an array
-a layer does both: array in, array on the same cells out. Called on a plain tensor of shape
-(N_1, ..., N_D, K) it does the same for a full grid, without building an index.
+or queried, its new values from its own and from what is ``offered`` by the pools it belongs
+to. Called on an array a layer does both: array in, array on the same cells out. Called on a
+plain tensor of shape (N_1, ..., N_D, K) it does the same for a full grid, without building an
+index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 
 from exchangeable.array import ExchangeableArray
-from exchangeable.groups import Axes, Directory, proper_subsets
-from exchangeable.pooling import Cells, Grid, State, spread_product
-from exchangeable.pools import Modules, PooledTerm, Pooling, uniform
+from exchangeable.groups import Axes, proper_subsets
+from exchangeable.pooling import PLAIN, AnyGroups, Cells, Finish, Grid, added, combined
+from exchangeable.pools import Modules, PooledTerm, Pooling, Summaries, uniform
+from exchangeable.states import Poolings, Pools, written
 
 Features = tuple[Tensor | None, ...]
 """For each axis the features of its members, (N, F), or None where it has none."""
 ArrayOrTensor = TypeVar("ArrayOrTensor", ExchangeableArray, Tensor)
-P = TypeVar("P")
 
 
-class Pools(NamedTuple):
-    """What a layer keeps of the observed cells: for each subset of the axes, a state per pool."""
+class Kept(Protocol):
+    """Something that knows which channels dropout left."""
 
-    states: Mapping[Axes, tuple[State, ...]]
+    @property
+    def kept(self) -> Tensor | None: ...
+
+    def _replace(self, *, kept: Tensor | None) -> Self: ...
 
 
-class Layer(nn.Module, Generic[P]):
-    """What every layer offers: to ``write`` pools of some kind P, and to ``read`` them."""
+P = TypeVar("P", bound=Kept)
+R = TypeVar("R", bound=Kept)
+
+
+class Offered(NamedTuple):
+    """What the pools of a layer offer to cells: for each subset of the axes, a row per group."""
+
+    on: Mapping[Axes, Summaries]
+    kept: Tensor | None = None
+
+
+class Layer(nn.Module, Generic[P, R]):
+    """What every layer offers: to ``write`` pools P, and to ``read`` what they come to, R."""
 
     order: int
     in_channels: int
     out_channels: int
 
+    @property
+    def poolings(self) -> Poolings:
+        """By which axes the layer pools, and how."""
+        raise NotImplementedError(f"pools of {type(self).__name__} cannot be merged or extended")
+
+    def pooled(self, values: Tensor, cells: Cells) -> P:
+        """The pools of ``cells``, whose values are (E, K)."""
+        raise NotImplementedError
+
+    def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
+        """In training, a factor for each channel that is given out, 0 where it is dropped."""
+        return None
+
     def write(self, values: Tensor, cells: Cells, generator: Generator | None = None) -> P:
-        """Pool the observed ``cells``, whose values are (E, K)."""
+        """Pool the observed ``cells``, and draw which channels all cells will lose."""
+        return self.pooled(values, cells)._replace(kept=self.draw(values, generator))
+
+    def offered(self, pools: P, features: Features | None = None) -> R:
+        """What there is to read: worked out once per table, for any number of cells."""
         raise NotImplementedError
 
-    def read(
-        self, values: Tensor, cells: Cells, pools: P, features: Features | None = None
-    ) -> Tensor:
-        """New values of any ``cells``, from their own and from the pools: (Q, K) -> (Q, O)."""
+    def read(self, values: Tensor, cells: Cells, offered: R, finish: Finish = PLAIN) -> Tensor:
+        """New values of any ``cells``, from their own and what is offered: (Q, K) -> (Q, O)."""
         raise NotImplementedError
-
-    def merge(self, one: P, other: P) -> P:
-        """The pools of the cells of both."""
-        raise NotImplementedError(f"pools of {type(self).__name__} cannot be merged")
-
-    def moved(self, pools: P, old: Directory, new: Directory) -> P:
-        """The pools among the groups of a larger directory; groups that are new are empty."""
-        raise NotImplementedError(f"pools of {type(self).__name__} cannot be extended")
-
-    def without(self, pools: P, directory: Directory, axis: int) -> P:
-        """The pools as one new member of ``axis`` finds them: all that is not of that axis.
-
-        ``directory`` is that of the table with this one member.
-        """
-        raise NotImplementedError(f"pools of {type(self).__name__} cannot be extended")
 
     def forward(
         self,
@@ -75,7 +90,8 @@ class Layer(nn.Module, Generic[P]):
         if isinstance(x, Tensor) and not x.isfinite().all():
             first = tuple((~x.isfinite()).any(dim=-1).nonzero()[0].tolist())
             raise ValueError(f"values must be finite, but cell {first} holds {x[first].tolist()}")
-        y = self.read(values, cells, self.write(values, cells, generator), features)
+        offered = self.offered(self.write(values, cells, generator), features)
+        y = self.read(values, cells, offered)
         return y if isinstance(x, Tensor) else x.trusted(x.support, y)
 
     def check(self, values: Tensor, cells: Cells) -> None:
@@ -102,7 +118,7 @@ def grid_of(dense: Tensor) -> Grid:
     return Grid(tuple(dense.shape[:-1]), dense.device)
 
 
-class ExchangeableLinear(Layer[Pools]):
+class ExchangeableLinear(Layer[Pools, Offered]):
     """The most expressive linear map that commutes with permuting each axis (Theorem 5.1).
 
     There is a weight matrix for every subset S of the axes, applied to what is pooled of
@@ -170,46 +186,44 @@ class ExchangeableLinear(Layer[Pools]):
         )
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
 
-    def write(self, values: Tensor, cells: Cells, generator: Generator | None = None) -> Pools:
-        named = zip(self.axes, self.terms, strict=True)
-        return Pools({axes: term.write(values, cells.groups(axes)) for axes, term in named})
+    @property
+    def poolings(self) -> Poolings:
+        return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
+
+    def pooled(self, values: Tensor, cells: Cells) -> Pools:
+        return written(self.poolings, values, cells)
+
+    def offered(self, pools: Pools, features: Features | None = None) -> Offered:
+        on = {}
+        for axes, term in zip(self.axes, self.terms, strict=True):
+            rows, by_cell = term.summaries(pools.states[axes], self.own.dtype)
+            members = features[axes[0]] if features is not None and len(axes) == 1 else None
+            if members is not None:
+                more = members @ self.features[axes[0]]
+                # A grid has its groups in as many dimensions as axes.
+                more = more.reshape(*pools.states[axes][0][-1].shape[:-1], -1)
+                rows = more if rows is None else rows + more
+            on[axes] = Summaries(rows, by_cell)
+        return Offered(on, pools.kept)
 
     def read(
-        self, values: Tensor, cells: Cells, pools: Pools, features: Features | None = None
+        self, values: Tensor, cells: Cells, offered: Offered, finish: Finish = PLAIN
     ) -> Tensor:
-        y = values @ self.own
-        if self.bias is not None:
-            y = added(y, self.bias)
+        constant: Tensor | None = self.bias
+        rows: list[tuple[Tensor, AnyGroups]] = []
+        more: Tensor | None = None
         for axes, term in zip(self.axes, self.terms, strict=True):
-            y = added(y, term.read(pools.states[axes], values, cells.groups(axes)))
-        for axis, members in enumerate(features or ()):
-            if members is not None:
-                y = added(y, spread_product(members, self.features[axis], cells, axis))
-        return y
-
-    def merge(self, one: Pools, other: Pools) -> Pools:
-        named = zip(self.axes, self.terms, strict=True)
-        return Pools(
-            {axes: term.merge(one.states[axes], other.states[axes]) for axes, term in named}
-        )
-
-    def moved(self, pools: Pools, old: Directory, new: Directory) -> Pools:
-        states = {}
-        for axes, term in zip(self.axes, self.terms, strict=True):
-            places = old.places_in(new, axes).to(self.own.device)
-            states[axes] = term.moved(pools.states[axes], places, new.number(axes))
-        return Pools(states)
-
-    def without(self, pools: Pools, directory: Directory, axis: int) -> Pools:
-        named = zip(self.axes, self.terms, strict=True)
-        return Pools(
-            {
-                axes: term.emptied(pools.states[axes], directory.number(axes))
-                if axis in axes
-                else pools.states[axes]
-                for axes, term in named
-            }
-        )
+            groups, summaries = cells.groups(axes), offered.on[axes]
+            if summaries.rows is not None:
+                if axes:
+                    rows.append((summaries.rows, groups))
+                else:
+                    everyone = summaries.rows.flatten()
+                    constant = everyone if constant is None else constant + everyone
+            answers = term.answers(summaries, values, groups)
+            if answers is not None:
+                more = answers if more is None else added(more, answers)
+        return combined(values, self.own, constant, rows, more, finish)
 
     def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
         members = (None,) * self.order if features is None else features
@@ -228,14 +242,6 @@ class ExchangeableLinear(Layer[Pools]):
                     f"features must be finite, but member {member} of axis {axis} has "
                     f"{f[member].tolist()}"
                 )
-
-
-def added(total: Tensor, more: Tensor) -> Tensor:
-    """The sum, in place where it fits: large tensors cost more to come by than to fill."""
-    fits = total.dtype == more.dtype and total.shape == torch.broadcast_shapes(
-        total.shape, more.shape
-    )
-    return total.add_(more) if fits else total + more
 
 
 def _check_home(name: str, given: Tensor, weight: Tensor) -> None:

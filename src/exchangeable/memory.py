@@ -3,26 +3,30 @@
     condition   observed cells -> the pools of every layer
     read        memory + queried cells -> answers, in chunks of any size
     extend      memory + the cells of new members -> memory; nothing old is recomputed
+    rebuild     cells, some of which are hidden -> answers for these, given the others
 
 Observed cells write and queried cells only read, so an answer depends on no other query.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
+from exchangeable import states
 from exchangeable.array import ExchangeableArray, Support
-from exchangeable.groups import Directory
-from exchangeable.layers import Features, Layer
-from exchangeable.pools import Modules
+from exchangeable.distributed import ALONE, Processes
+from exchangeable.groups import Axes, Directory, position
+from exchangeable.layers import Features, Layer, Offered
+from exchangeable.pools import Modules, Summaries
+from exchangeable.states import Pools
+from exchangeable.streaming import Plan, Stream, answered
 
-_ON_A_GPU = 2**23
-_TOGETHER = 2**14
-"""Cells that pass through a layer together when nothing has to be kept for a gradient."""
+Encode = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +35,14 @@ class Memory:
 
     directory: Directory
     pools: tuple[Any, ...]
+    """Of every layer; none where nothing is to be added any more."""
+    offered: tuple[Any, ...]
+    """What the pools of every layer offer to cells."""
     features: Features | None = None
 
     def __repr__(self) -> str:
         sizes = " x ".join(f"{size:,}" for size in self.shape)
-        return f"Memory({sizes}, pools of {len(self.pools)} layers)"
+        return f"Memory({sizes}, pools of {len(self.offered)} layers)"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,7 +57,7 @@ class MemoryModel(nn.Module):
     matter, and passes through the layers as observed cells do, except that it never writes.
     """
 
-    layers: Modules[Layer[Any]]
+    layers: Modules[Layer[Any, Any]]
     first_read = 0
 
     @property
@@ -63,35 +70,75 @@ class MemoryModel(nn.Module):
         observed: ExchangeableArray,
         features: Features | None = None,
         generator: Generator | None = None,
+        *,
+        encode: Encode | None = None,
+        plan: Plan | None = None,
+        among: Processes = ALONE,
     ) -> Memory:
         """Run the observed cells through the model and keep the pools of every layer.
 
         ``features`` holds, for each axis, its members' features. In training ``generator``
         draws the channels to drop; the memory keeps them, and all that is read of it loses
-        the same ones.
+        the same ones. ``encode`` makes the channels of cells of their values, some cells at a
+        time; ``plan`` says how many, and ``among`` which processes share the work.
         """
-        cells = observed.support
-        values = self._start(observed, cells, features)
-        parts = [(cells, values)]
-        if not torch.is_grad_enabled() and not self.training:
-            parts = _parted(cells, values)
-        pools = [self._written(0, parts, generator)]
-        for number, layer in enumerate(list(self.layers)[:-1]):  # the last answers queries only
-            features_here = _first(number, features)
-            for place, (some, own) in enumerate(parts):
-                parts[place] = some, layer.read(own, some, pools[-1], features_here)
-            pools.append(self._written(number + 1, parts, generator))
-        return Memory(cells.directory, tuple(pools), features)
+        if plan is None and torch.is_grad_enabled():
+            plan = Plan(together=max(len(observed), 1))  # a graph is for all cells at once
+        stream = self._stream(observed, observed.support, features, encode, plan, among)
+        stream.condition(generator)
+        directory = observed.support.directory
+        return Memory(directory, tuple(stream.pools), tuple(stream.offered), features)
 
-    def _written(
-        self, number: int, parts: list[tuple[Support, Tensor]], generator: Generator | None
-    ) -> Any:
-        """The pools that a layer's cells write, part after part."""
-        layer, pools = self.layers[number], None
-        for some, own in parts:
-            written = layer.write(own, some, generator)
-            pools = written if pools is None else layer.merge(pools, written)
-        return pools
+    def rebuild(
+        self,
+        cells: ExchangeableArray,
+        hidden: Tensor,
+        features: Features | None = None,
+        generator: Generator | None = None,
+        *,
+        encode: Encode | None = None,
+        plan: Plan | None = None,
+        among: Processes = ALONE,
+    ) -> Tensor:
+        """Answer the cells of a mask, given the values of the others: (Q, O).
+
+        The answers are those of ``forward`` on the two parts, but the cells are sorted once,
+        however often others are hidden. With a ``plan``, activations are not kept for the
+        backward pass, which is exact all the same. Of several processes each gives the
+        answers for its own share of the cells.
+        """
+        support = cells.support.written_by(~hidden)
+        if plan is None and among.size == 1:
+            whole = Plan(together=max(len(cells), 1))
+            stream = self._stream(cells, support, features, encode, whole, among)
+            stream.condition(generator, through=True)
+            return stream.answers()
+        stream = self._stream(cells, support, features, encode, plan, among)
+        return answered(stream, list(self.parameters()), generator)
+
+    def _stream(
+        self,
+        observed: ExchangeableArray,
+        cells: Support,
+        features: Features | None,
+        encode: Encode | None,
+        plan: Plan | None,
+        among: Processes,
+    ) -> Stream:
+        def start(values: Tensor) -> Tensor:
+            return self.observe(values if encode is None else encode(values))
+
+        self.layers[0].check(start(observed.values[:1]), cells)
+        self.layers[0].check_features(features, cells.shape)
+        return Stream(
+            list(self.layers),
+            cells,
+            observed.values,
+            start,
+            features=features,
+            plan=plan or Plan(),
+            among=among,
+        )
 
     def read(self, memory: Memory, queries: Support, chunk_size: int | None = None) -> Tensor:
         """Answer the queried cells, ``chunk_size`` at a time: (Q, O).
@@ -120,14 +167,54 @@ class MemoryModel(nn.Module):
         self._check_grown(observed, memory)
         directory = memory.directory.extended(observed.support.index, observed.shape)
         everyone = _joined(memory, features, observed)
-        cells, pools = observed.support.numbered_by(directory), []
-        values = self._start(observed, cells, everyone)
+        touched = {
+            axes: _touched(observed.support.index, axes, memory.directory, directory)
+            for axes in _all_axes(self.layers)
+        }
+        found = {
+            axes: position(memory.directory.places_in(directory, axes).to(own.device), own)
+            for axes, own in touched.items()
+        }
+        pools, offered = [], []
+        for layer, old, known, (rows, more) in zip(
+            self.layers,
+            memory.pools,
+            memory.offered,
+            self._overlay(memory, observed, directory, touched, found, everyone),
+            strict=True,
+        ):
+            grown = states.moved(layer.poolings, old, memory.directory, directory)
+            pools.append(states.replaced(layer.poolings, grown, rows, touched))
+            offered.append(_patched(known, more, touched, memory.directory, directory))
+        return Memory(directory, tuple(pools), tuple(offered), everyone)
+
+    def _overlay(
+        self,
+        memory: Memory,
+        observed: ExchangeableArray,
+        directory: Directory,
+        touched: Mapping[Axes, Tensor],
+        found: Mapping[Axes, Tensor],
+        features: Features | None,
+    ) -> list[tuple[Pools, Offered]]:
+        """For each layer, the groups that new cells meet, with these added: pools and offers.
+
+        ``touched`` are these groups, and ``found`` where each was among the known ones.
+        """
+        cells = observed.support.numbered_by(directory)
+        near = cells.among(touched)
+        values = self._start(observed, cells, features)
+        some = None if features is None else _members_of(features, touched)
+        given = []
         for number, (layer, old) in enumerate(zip(self.layers, memory.pools, strict=True)):
-            known = layer.moved(old, memory.directory, directory)
-            pools.append(layer.merge(known, layer.write(values, cells)))
+            known = states.rows(layer.poolings, old, found)
+            pools = states.merged(layer.poolings, known, layer.pooled(values, near))
+            pools = pools._replace(kept=old.kept)
+            offered = layer.offered(pools, some if number == 0 else None)
+            given.append((pools, offered))
             if number < len(self.layers) - 1:
-                values = layer.read(values, cells, pools[-1], _first(number, everyone))
-        return Memory(directory, tuple(pools), everyone)
+                values = layer.read(values, near, offered)
+        return given
 
     def newcomer(
         self,
@@ -141,22 +228,33 @@ class MemoryModel(nn.Module):
         It answers for that member as ``extend`` would, but nothing of the others on its axis
         is copied, however many they are.
         """
-        directory = memory.directory.without(axis)
-        known = None
-        if memory.features is not None:
-            known = tuple(
-                f[:0] if a == axis and f is not None else f for a, f in enumerate(memory.features)
-            )
-        if observed.shape != directory.shape:
+        alone = memory.directory.without(axis)
+        if observed.shape != alone.shape:
             raise ValueError(
                 f"the cells of a new member of axis {axis} must come in an array of shape "
-                f"{directory.shape}, but come in one of shape {observed.shape}"
+                f"{alone.shape}, but come in one of shape {observed.shape}"
             )
-        pools = [
-            layer.without(own, directory, axis)
-            for layer, own in zip(self.layers, memory.pools, strict=True)
+        everyone = memory.features
+        if everyone is not None:
+            new = features or (None,) * observed.order
+            everyone = tuple(
+                new[a] if a == axis and f is not None else f for a, f in enumerate(everyone)
+            )
+        directory = alone.extended(observed.support.index, observed.shape)
+        touched, found = {}, {}
+        for axes in _all_axes(self.layers):
+            if axis in axes:  # nothing is known of these groups, and all of them are its own
+                touched[axes] = torch.arange(directory.number(axes), device=observed.values.device)
+                found[axes] = torch.full_like(touched[axes], memory.directory.number(axes))
+            else:
+                touched[axes] = _touched(observed.support.index, axes, memory.directory, directory)
+                found[axes] = touched[axes]
+        overlay = self._overlay(memory, observed, directory, touched, found, everyone)
+        offered = [
+            _patched(_without(known, axis), more, touched, memory.directory, directory)
+            for known, (_, more) in zip(memory.offered, overlay, strict=True)
         ]
-        return self.extend(Memory(directory, tuple(pools), known), observed, features)
+        return Memory(directory, (), tuple(offered), everyone)
 
     def forward(
         self,
@@ -184,9 +282,9 @@ class MemoryModel(nn.Module):
         cells = Support(index, memory.shape, memory.directory)
         weight = next(self.parameters())
         values = weight.new_zeros(len(index), self.layers[self.first_read].in_channels)
-        steps = list(enumerate(zip(self.layers, memory.pools, strict=True)))
-        for number, (layer, pools) in steps[self.first_read :]:
-            values = layer.read(values, cells, pools, _first(number, memory.features))
+        steps = list(zip(self.layers, memory.offered, strict=True))
+        for layer, offered in steps[self.first_read :]:
+            values = layer.read(values, cells, offered)
         return values
 
     def _check_asked(self, queries: Support, shape: tuple[int, ...]) -> None:
@@ -205,14 +303,16 @@ class MemoryModel(nn.Module):
             )
 
     def _check_memory(self, memory: Memory) -> None:
-        if len(memory.pools) != len(self.layers):
+        if len(memory.offered) != len(self.layers):
             raise ValueError(
                 f"the memory must come from a model of {len(self.layers)} layers as this one, "
-                f"but holds the pools of {len(memory.pools)}"
+                f"but holds the pools of {len(memory.offered)}"
             )
 
     def _check_grown(self, observed: ExchangeableArray, memory: Memory) -> None:
         self._check_memory(memory)
+        if not memory.pools:
+            raise ValueError("the memory of a newcomer answers for it, and cannot be extended")
         sizes = zip(observed.shape, memory.shape, strict=False)
         if observed.order != len(memory.shape) or any(new < known for new, known in sizes):
             raise ValueError(
@@ -221,19 +321,68 @@ class MemoryModel(nn.Module):
             )
 
 
-def _parted(cells: Support, values: Tensor) -> list[tuple[Support, Tensor]]:
-    """Cells in parts that stay in the cache, but are no fewer than the groups they write to.
-
-    A GPU wants them all at once, as far as its memory goes.
-    """
-    size = _ON_A_GPU if cells.index.is_cuda else max(_TOGETHER, 2 * sum(cells.shape))
-    pairs = zip(cells.index.split(size), values.split(size), strict=True)
-    return [(Support(index, cells.shape, cells.directory), own) for index, own in pairs]
+def _all_axes(layers: Modules[Layer[Any, Any]]) -> list[Axes]:
+    """Every subset of the axes by which one of the layers pools."""
+    return list(dict.fromkeys(axes for layer in layers for axes in layer.poolings))
 
 
-def _first(number: int, features: Features | None) -> Features | None:
-    """Features of members enter at the first layer only."""
-    return features if number == 0 else None
+def _touched(index: Tensor, axes: Axes, old: Directory, new: Directory) -> Tensor:
+    """The groups that cells meet, or that were not there before, ascending: (T,)."""
+    ids = new.groups(index, axes).ids
+    added = ids[:0]
+    if len(axes) == 1:
+        added = torch.arange(old.number(axes), new.number(axes), device=ids.device)
+    elif not axes:
+        added = ids.new_zeros(1)
+    else:  # new pairs are met by definition; the empty one has moved
+        added = ids.new_tensor([new.number(axes) - 1])
+    return torch.cat([ids, added]).unique()
+
+
+def _members_of(features: Features, touched: Mapping[Axes, Tensor]) -> Features:
+    """The features of those members who are met."""
+    return tuple(None if f is None else f[touched[(axis,)]] for axis, f in enumerate(features))
+
+
+def _without(offered: Offered, axis: int) -> Offered:
+    """What is offered to one new member of an axis: nothing that is of that axis."""
+    on = {
+        axes: Summaries(None if rows is None else rows[:0], tuple(part[:0] for part in by_cell))
+        if axis in axes
+        else Summaries(rows, by_cell)
+        for axes, (rows, by_cell) in offered.on.items()
+    }
+    return Offered(on, offered.kept)
+
+
+def _patched(
+    known: Offered,
+    more: Offered,
+    touched: Mapping[Axes, Tensor],
+    old: Directory,
+    new: Directory,
+) -> Offered:
+    """What was offered, among the groups of a larger directory, with some rows replaced."""
+
+    def patch(rows: Tensor, fresh: Tensor, axes: Axes) -> Tensor:
+        number, met = new.number(axes), touched[axes]
+        if len(met) == number:
+            return fresh
+        if len(rows) == number and (len(axes) < 2 or old.number(axes) == number):
+            return rows.index_copy(0, met, fresh)
+        places = old.places_in(new, axes).to(rows.device)
+        spacious = rows.new_zeros(number, *rows.shape[1:])
+        spacious = spacious.index_copy(0, places, rows[: len(places)])
+        return spacious.index_copy(0, met, fresh)
+
+    on = {}
+    for axes, (rows, by_cell) in known.on.items():
+        fresh = more.on[axes]
+        on[axes] = Summaries(
+            None if rows is None or fresh.rows is None else patch(rows, fresh.rows, axes),
+            tuple(patch(a, b, axes) for a, b in zip(by_cell, fresh.by_cell, strict=True)),
+        )
+    return Offered(on, known.kept)
 
 
 def _joined(memory: Memory, added: Features | None, observed: ExchangeableArray) -> Features | None:

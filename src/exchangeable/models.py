@@ -15,10 +15,12 @@ from torch import Generator, Tensor
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.blocks import ExchangeableBlock, FactorLayer
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.distributed import ALONE, Processes
 from exchangeable.groups import keys_of
 from exchangeable.layers import ExchangeableLinear, Features, Layer
-from exchangeable.memory import Memory, MemoryModel
+from exchangeable.memory import Encode, MemoryModel
 from exchangeable.pools import Modules, Pooling
+from exchangeable.streaming import Plan, Stream
 
 
 class PaperModel(MemoryModel):
@@ -35,19 +37,36 @@ class PaperModel(MemoryModel):
     def literal(self) -> bool:
         return self.config.literal
 
-    def condition(
+    def rebuild(
         self,
-        observed: ExchangeableArray,
+        cells: ExchangeableArray,
+        hidden: Tensor,
         features: Features | None = None,
         generator: Generator | None = None,
-    ) -> Memory:
+        *,
+        encode: Encode | None = None,
+        plan: Plan | None = None,
+        among: Processes = ALONE,
+    ) -> Tensor:
+        if not self.literal:
+            return super().rebuild(
+                cells, hidden, features, generator, encode=encode, plan=plan, among=among
+            )
+        if among.size > 1:
+            raise ValueError("a model with literal=True answers queries only together")
+        seen = cells.take(~hidden)
+        if encode is not None:
+            seen = seen.trusted(seen.support, encode(seen.values))
+        return self(seen, cells.support.take(hidden), features, generator)
+
+    def _stream(self, *given: Any) -> Stream:
         if self.literal:
             raise ValueError(
                 "a model with literal=True pools over the queries too, so it cannot be "
                 "conditioned apart from them; call model(observed, queries), or rebuild it "
                 "with literal=False"
             )
-        return super().condition(observed, features, generator)
+        return super()._stream(*given)
 
     def forward(
         self,
@@ -65,8 +84,8 @@ class PaperModel(MemoryModel):
             # Factors are means of what was observed, in this form too.
             writers = encoded if isinstance(layer, FactorLayer) else x
             pools = layer.write(writers.values, writers.support, generator)
-            members = features if number == 0 else None
-            x = x.trusted(x.support, layer.read(x.values, x.support, pools, members))
+            offered = layer.offered(pools, features if number == 0 else None)
+            x = x.trusted(x.support, layer.read(x.values, x.support, offered))
         return x.values[asked]
 
     def _encode(
@@ -120,7 +139,7 @@ class SelfSupervisedModel(PaperModel):
             for number, pair in enumerate(pairwise(sizes))
         ]
         last = self._linear((config.width, config.out_channels), generator)
-        self.layers = Modules[Layer[Any]]([*hidden, last])
+        self.layers = Modules[Layer[Any, Any]]([*hidden, last])
 
 
 class FactorizedAutoencoder(PaperModel):
@@ -159,7 +178,7 @@ class FactorizedAutoencoder(PaperModel):
             for number, pair in enumerate(pairwise([sum(sizes), *config.decoder]))
         ]
         last = self._linear((config.decoder[-1], config.out_channels), generator)
-        self.layers = Modules[Layer[Any]]([*encoder, factors, *decoder, last])
+        self.layers = Modules[Layer[Any, Any]]([*encoder, factors, *decoder, last])
         self.first_read = len(encoder)
 
     def factors(
@@ -187,7 +206,7 @@ class ResidualModel(MemoryModel):
         generator = torch.Generator().manual_seed(seed)
         blocks = [self._block(number, generator) for number in range(config.depth)]
         last = self._linear(config.width, config.out_channels, config.pooling, (), generator)
-        self.layers = Modules[Layer[Any]]([*blocks, last])
+        self.layers = Modules[Layer[Any, Any]]([*blocks, last])
 
     def observe(self, values: Tensor) -> Tensor:
         """A channel of ones tells an observed 0 from a cell that is only asked about."""
@@ -198,7 +217,7 @@ class ResidualModel(MemoryModel):
             )
         return torch.cat([values, values.new_ones(len(values), 1)], dim=1)
 
-    def _block(self, number: int, generator: Generator) -> Layer[Any]:
+    def _block(self, number: int, generator: Generator) -> Layer[Any, Any]:
         config, first = self.config, number == 0
         linear = self._linear(
             config.in_channels + 1 if first else config.width,

@@ -6,23 +6,32 @@ merge to the state of the whole, so cells can be streamed, sharded and added lat
 part of every state is the count of the group's cells, (G, 1). States are float32 or wider,
 whatever the type of the values: half precision cannot count to 100,000.
 
+All parts of a state are sums over cells, except that some begin with a peak: the largest of
+something in the group, to which the sums refer. States that are *aligned* to the same peak add
+up, part by part.
+
 Cells may be listed, (E, K), or fill a grid, (N_1, ..., N_D, K); each function does both.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import LayerNorm, functional
 
 from exchangeable.array import Support
 from exchangeable.groups import Axes, Groups, check_axes
-from exchangeable.segments import gather, segment_max, segment_sum
+from exchangeable.segments import fast, gather, segment_max, segment_sum
 
 State = tuple[Tensor, ...]
+Align = Callable[[State, Tensor], State]
+Activation = Literal["identity", "relu", "leaky_relu", "gated"]
 
 
 @dataclass(frozen=True)
@@ -109,15 +118,118 @@ def spread_members(members: Tensor, cells: Cells, axis: int) -> Tensor:
     return gather(members, cells.groups((axis,)))
 
 
-def spread_product(members: Tensor, weight: Tensor, cells: Cells, axis: int) -> Tensor:
-    """Give every cell its member's row times a matrix: (N, F), (F, O) -> (E, O)."""
-    if isinstance(cells, Support) and len(cells) < len(members):
-        return spread_members(members, cells, axis) @ weight
-    return spread_members(members @ weight, cells, axis)
+# What a cell becomes ----------------------------------------------------------------------
 
 
-def merge_sums(one: State, other: State) -> State:
-    """The state of all the cells of two states whose parts are sums."""
+class Finish(NamedTuple):
+    """What follows the sum of a cell's terms."""
+
+    norm: LayerNorm | None = None
+    activation: Activation = "identity"
+    kept: Tensor | None = None
+    """A factor for each channel, 0 where it is dropped: (O,)."""
+    residual: bool = False
+    """Whether the cell's values of before are added in the end."""
+
+
+PLAIN = Finish()
+
+
+def combined(
+    values: Tensor,
+    own: Tensor,
+    constant: Tensor | None,
+    rows: Sequence[tuple[Tensor, AnyGroups]],
+    more: Tensor | None = None,
+    finish: Finish = PLAIN,
+) -> Tensor:
+    """The new values of cells: their own, times a matrix, and the rows of their groups.
+
+    ``own`` is (K, O), ``constant`` (O,), ``rows`` (G, O) for the groups of several axes, and
+    ``more`` what else there is to add, (E, O).
+    """
+    listed = [(row, groups) for row, groups in rows if isinstance(groups, Groups)]
+    if len(listed) == len(rows) and fast(values):
+        return _combined_on_a_gpu(values, own, constant, listed, more, finish)
+    y = values @ own if constant is None else _affine(values, own, constant)
+    for row, groups in rows:
+        y = added(y, spread(row, groups))
+    if more is not None:
+        y = added(y, more)
+    return finished(y, values, finish)
+
+
+def _affine(values: Tensor, own: Tensor, constant: Tensor) -> Tensor:
+    if values.ndim != 2:
+        return values @ own + constant
+    return torch.addmm(constant, values, own)
+
+
+def _combined_on_a_gpu(
+    values: Tensor,
+    own: Tensor,
+    constant: Tensor | None,
+    rows: list[tuple[Tensor, Groups]],
+    more: Tensor | None,
+    finish: Finish,
+) -> Tensor:
+    from exchangeable import kernels
+
+    if torch.is_autocast_enabled(values.device.type):
+        values = values.to(torch.get_autocast_dtype(values.device.type))
+    near = [row[groups.start : groups.start + groups.number] for row, groups in rows]
+    norm = finish.norm
+    return kernels.read(
+        values,
+        own,
+        constant,
+        near,
+        [groups.runs for _, groups in rows],
+        more,
+        None if norm is None else (norm.weight, norm.bias, norm.eps),
+        finish.activation,
+        finish.kept,
+        finish.residual,
+    )
+
+
+def finished(y: Tensor, values: Tensor, finish: Finish) -> Tensor:
+    """What the sum of a cell's terms becomes: norm, activation, dropout, residual."""
+    if finish.norm is not None:
+        y = finish.norm(y)
+    y = activated(y, finish.activation)
+    if finish.kept is not None:
+        y = y * finish.kept
+    if not finish.residual:
+        return y
+    return values + y if torch.is_grad_enabled() else added(y, values)
+
+
+def activated(y: Tensor, activation: Activation) -> Tensor:
+    if activation == "gated":
+        value, gate = y.chunk(2, dim=-1)
+        return value * functional.silu(gate)
+    # Without a gradient nothing needs the values of before.
+    free = not torch.is_grad_enabled()
+    if activation == "relu":
+        return y.relu_() if free else y.relu()
+    return functional.leaky_relu(y, inplace=free) if activation == "leaky_relu" else y
+
+
+def added(total: Tensor, more: Tensor) -> Tensor:
+    """The sum, in place where it fits: large tensors cost more to come by than to fill."""
+    fits = total.dtype == more.dtype and total.shape == torch.broadcast_shapes(
+        total.shape, more.shape
+    )
+    return total.add_(more) if fits else total + more
+
+
+def merge(one: State, other: State, align: Align | None = None) -> State:
+    """The state of the cells of both; ``align`` is that of states which begin with a peak."""
+    if align is not None:
+        peak = torch.maximum(one[0], other[0])
+        one, other = align(one, peak)[1:], align(other, peak)[1:]
+        return (peak, *merge(one, other))
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
@@ -143,18 +255,25 @@ def read_mean(state: State) -> Tensor:
 
 
 def write_max(values: Tensor, groups: AnyGroups) -> State:
-    """State (maximum, count), with -inf as the maximum of an empty group."""
-    return max_over(values, groups), count_over(values, groups)
+    """State (peak, total, ties, count): of the cells that are the largest, sum and number."""
+    peak = max_over(values.detach(), groups)
+    largest = (_wide(values) == spread(peak, groups)).to(peak.dtype)
+    total = sum_over(_wide(values) * largest, groups)
+    return peak, total, sum_over(largest, groups), count_over(values, groups)
 
 
-def merge_max(one: State, other: State) -> State:
-    return torch.maximum(one[0], other[0]), one[1] + other[1]
+def align_max(state: State, peak: Tensor) -> State:
+    own_peak, total, ties, count = state
+    stays = (own_peak == peak).to(total.dtype)
+    return peak, total * stays, ties * stays, count
 
 
 def read_max(state: State) -> Tensor:
-    """The largest value of each group; an empty one gives 0."""
-    maximum, count = state
-    return maximum.masked_fill(count == 0, 0.0)
+    """The largest value of each group; an empty one gives 0. Ties share the gradient."""
+    peak, total, ties, count = state
+    mean = total / ties.clamp(min=1)
+    # As a mean of equal values it is off by rounding: only its gradient is wanted.
+    return peak.masked_fill(count == 0, 0.0) + (mean - mean.detach())
 
 
 # Attention -------------------------------------------------------------------------------
@@ -168,20 +287,17 @@ def write_attention(values: Tensor, scores: Tensor, groups: AnyGroups) -> State:
     """
     # The peak cancels in the end, so no gradient needs to pass through it.
     peak = max_over(scores.detach(), groups)
-    weight = (_wide(scores) - spread(peak, groups)).exp()
+    # Cells that only read may lie above it; they are in no sum, but must not overflow either.
+    weight = (_wide(scores) - spread(peak, groups)).clamp(max=0.0).exp()
     sliced = values.unflatten(-1, (scores.shape[-1], -1))
     total = sum_over((weight.unsqueeze(-1) * sliced).flatten(-2), groups)
     return peak, sum_over(weight, groups), total, count_over(values, groups)
 
 
-def merge_attention(one: State, other: State) -> State:
-    peak = torch.maximum(one[0], other[0])
-    weights, totals = [], []
-    for own_peak, weight, total, count in (one, other):
-        rescale = (own_peak - peak).exp().masked_fill(count == 0, 0.0)
-        weights.append(weight * rescale)
-        totals.append(_by_head(total, rescale))
-    return peak, weights[0] + weights[1], totals[0] + totals[1], one[3] + other[3]
+def align_attention(state: State, peak: Tensor) -> State:
+    own_peak, weight, total, count = state
+    rescale = (own_peak - peak).exp().masked_fill(count == 0, 0.0)
+    return peak, weight * rescale, _by_head(total, rescale), count
 
 
 def read_attention(state: State) -> Tensor:

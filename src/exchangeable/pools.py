@@ -1,22 +1,21 @@
 """Poolings as modules: the learned part of each, around the pure functions of ``pooling``.
 
-Every ``Pool`` writes cells into a state, merges states, and summarises a state as one row
-per group. What a cell reads is its group's row, except in least squares, where it depends
-on the cell's own features too.
+Every ``Pool`` writes cells into a state and summarises a state as one row per group. What a
+cell reads is its group's row, except in least squares, where it depends on the cell's own
+features too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Generator, Tensor, nn
 
 from exchangeable import pooling
-from exchangeable.groups import Groups
-from exchangeable.pooling import AnyGroups, GridGroups, State, spread
+from exchangeable.pooling import AnyGroups, State, spread
 
 M = TypeVar("M", bound=nn.Module)
 Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]
@@ -47,6 +46,8 @@ class Pool(nn.Module):
     """How many channels a cell reads."""
     by_cell = False
     """Whether cells of one group may read different things."""
+    peaked = False
+    """Whether a state begins with a peak, to which its other parts refer."""
     neutral: tuple[float, ...] = (0.0, 0.0)
     """What each part of the state is for a group without cells."""
 
@@ -54,9 +55,9 @@ class Pool(nn.Module):
         """The state of each group's cells: (E, K) -> parts of shape (G, ...)."""
         return pooling.write_sum(values, groups)
 
-    def merge(self, one: State, other: State) -> State:
-        """The state of the cells of both."""
-        return pooling.merge_sums(one, other)
+    def aligned(self, state: State, peak: Tensor) -> State:
+        """The state with its sums referring to another peak, no lower than its own."""
+        raise NotImplementedError(f"states of {type(self).__name__} have no peak")
 
     def summary(self, state: State) -> Tensor:
         """What there is to read of each group, in one row: (G, R)."""
@@ -88,13 +89,14 @@ class MeanPool(SumPool):
 class MaxPool(SumPool):
     """The largest value of each channel in the group, 0 when it is empty."""
 
-    neutral = (-math.inf, 0.0)
+    peaked = True
+    neutral = (-math.inf, 0.0, 0.0, 0.0)
 
     def write(self, values: Tensor, groups: AnyGroups) -> State:
         return pooling.write_max(values, groups)
 
-    def merge(self, one: State, other: State) -> State:
-        return pooling.merge_max(one, other)
+    def aligned(self, state: State, peak: Tensor) -> State:
+        return pooling.align_max(state, peak)
 
     def summary(self, state: State) -> Tensor:
         return pooling.read_max(state)
@@ -121,6 +123,7 @@ class CountPool(Pool):
 class AttentionPool(Pool):
     """An average of the group's cells weighted by a softmax of learned scores, head by head."""
 
+    peaked = True
     neutral = (-math.inf, 0.0, 0.0, 0.0)
 
     def __init__(self, channels: int, heads: int, generator: Generator | None = None) -> None:
@@ -133,8 +136,8 @@ class AttentionPool(Pool):
     def write(self, values: Tensor, groups: AnyGroups) -> State:
         return pooling.write_attention(values, values @ self.scores, groups)
 
-    def merge(self, one: State, other: State) -> State:
-        return pooling.merge_attention(one, other)
+    def aligned(self, state: State, peak: Tensor) -> State:
+        return pooling.align_attention(state, peak)
 
     def summary(self, state: State) -> Tensor:
         return pooling.read_attention(state)
@@ -204,36 +207,15 @@ def make_pool(
     raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, but is {kind!r}")
 
 
-def narrowed(states: tuple[State, ...], groups: AnyGroups) -> tuple[tuple[State, ...], AnyGroups]:
-    """Only the groups that are read, a row per reader, when readers are fewer than groups."""
-    if isinstance(groups, GridGroups) or len(groups.ids) >= groups.number:
-        return states, groups
-    read = tuple(tuple(spread(part, groups) for part in state) for state in states)
-    return read, Groups(torch.arange(len(groups.ids), device=groups.ids.device), len(groups.ids))
+class Summaries(NamedTuple):
+    """What cells read of the groups on some axes."""
 
-
-def emptied(pool: Pool, state: State, number: int) -> State:
-    """A state of the same kind in which ``number`` groups have no cell."""
-    parts = zip(state, pool.neutral, strict=True)
-    return tuple(part.new_full((number, *part.shape[1:]), neutral) for part, neutral in parts)
-
-
-def moved(pool: Pool, state: State, places: Tensor, number: int) -> State:
-    """A state with group g at ``places[g]`` of ``number`` groups, the others being empty.
-
-    The state may have one more group at its end, the empty one of pairs, which stays behind.
-    """
-    return tuple(
-        part.new_full((number, *part.shape[1:]), neutral).index_copy(0, places, part[: len(places)])
-        for part, neutral in zip(state, pool.neutral, strict=True)
-    )
+    rows: Tensor | None  # (G, O), already multiplied: that costs a row per group, not per cell
+    by_cell: tuple[Tensor, ...]  # (G, R) each, of pools that answer each cell in its own way
 
 
 class PooledTerm(nn.Module):
-    """One term of a layer: pool the cells that agree on some axes, multiply, give back.
-
-    Multiplying comes before spreading: it costs a row per group and not one per cell.
-    """
+    """One term of a layer: pool the cells that agree on some axes, multiply, give back."""
 
     def __init__(
         self,
@@ -257,36 +239,24 @@ class PooledTerm(nn.Module):
             [uniform((pool.channels, out_channels), fan_in, generator) for pool in self.pools]
         )
 
-    def write(self, values: Tensor, groups: AnyGroups) -> tuple[State, ...]:
-        return tuple(pool.write(values, groups) for pool in self.pools)
-
-    def read(self, states: tuple[State, ...], values: Tensor, groups: AnyGroups) -> Tensor:
-        states, groups = narrowed(states, groups)
-        by_group, by_cell = [], []
+    def summaries(self, states: tuple[State, ...], dtype: torch.dtype) -> Summaries:
+        """What there is to read of each group, from the states of its pools."""
+        rows, by_cell = None, []
         for pool, state, weight in zip(self.pools, states, self.weights, strict=True):
-            summary = pool.summary(state).to(values.dtype)
+            summary = pool.summary(state).to(dtype)
             if pool.by_cell:
-                by_cell.append(pool.answer(spread(summary, groups), values) @ weight)
+                by_cell.append(summary)
             else:
-                by_group.append(summary @ weight)
-        if by_group:
-            by_group = [spread(sum(by_group[1:], by_group[0]), groups)]
-        terms = by_group + by_cell
-        return sum(terms[1:], terms[0])
+                row = summary @ weight
+                rows = row if rows is None else rows + row
+        return Summaries(rows, tuple(by_cell))
 
-    def emptied(self, states: tuple[State, ...], number: int) -> tuple[State, ...]:
-        """The states of ``number`` groups that have no cell."""
-        return tuple(
-            emptied(pool, state, number) for pool, state in zip(self.pools, states, strict=True)
-        )
-
-    def moved(self, states: tuple[State, ...], places: Tensor, number: int) -> tuple[State, ...]:
-        """The states with group g at ``places[g]`` of ``number``, all others being empty."""
-        return tuple(
-            moved(pool, state, places, number)
-            for pool, state in zip(self.pools, states, strict=True)
-        )
-
-    def merge(self, one: tuple[State, ...], other: tuple[State, ...]) -> tuple[State, ...]:
-        pairs = zip(self.pools, one, other, strict=True)
-        return tuple(pool.merge(a, b) for pool, a, b in pairs)
+    def answers(self, summaries: Summaries, values: Tensor, groups: AnyGroups) -> Tensor | None:
+        """What cells read that depends on themselves: (E, O)."""
+        total = None
+        weights = [w for pool, w in zip(self.pools, self.weights, strict=True) if pool.by_cell]
+        pools = [pool for pool in self.pools if pool.by_cell]
+        for pool, summary, weight in zip(pools, summaries.by_cell, weights, strict=True):
+            more = pool.answer(spread(summary, groups), values) @ weight
+            total = more if total is None else total + more
+        return total

@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from exchangeable import checkpoint
-from exchangeable.budget import fit_into_memory
+from exchangeable.budget import plan_of_step
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import InputError
 from exchangeable.interruption import Interrupted
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
 from exchangeable.recipes import ModelConfig, build
-from exchangeable.training import Precision, Progress, Run, Task, TrainingConfig, train
+from exchangeable.training import How, Precision, Progress, Run, Task, TrainingConfig, train
 from exchangeable.values import Codec, codec_of_json, codec_to_json
 
 _CONFIGS: dict[str, type[ModelConfig]] = {
@@ -165,6 +166,10 @@ class Execution:
     """Where the run is saved at intervals and at the end."""
     save_every: float = 60.0
     """Seconds between two savings."""
+    memory: int | None = None
+    """Bytes that may be taken; none: most of what is free."""
+    among: Processes = ALONE
+    """Which processes share the cells; the first of them saves."""
     report: Callable[[Progress], None] | None = None
     say: Callable[[str], None] = lambda sentence: None
     """What there is to be told, in sentences."""
@@ -195,7 +200,10 @@ def train_model(
             run.restore(*before)
     cells = len(task.observed)
     seen = cells if training.batch == "full" else min(cells, training.batch_cells)
-    execution.say(fit_into_memory(run.model, codec, task.to(execution.device), seen))
+    plan, sentence = plan_of_step(
+        run.model, codec, task.to(execution.device), seen, execution.memory
+    )
+    execution.say(sentence)
 
     def save(unfinished: Run) -> None:
         assert execution.folder is not None
@@ -207,16 +215,16 @@ def train_model(
             codec,
             task,
             training,
-            precision=execution.precision,
+            how=How(execution.precision, plan, execution.among),
             report=execution.report,
-            save=None if execution.folder is None else save,
+            save=None if execution.folder is None or not execution.among.first else save,
             save_every=execution.save_every,
         )
     except Interrupted as stopped:
         kept = "nothing was saved" if execution.folder is None else f"saved in {execution.folder}"
         raise Interrupted(f"{stopped}; {kept}") from None
     finished = trained.told(run)
-    if execution.folder is not None:
+    if execution.folder is not None and execution.among.first:
         finished.save(execution.folder)
     return finished
 

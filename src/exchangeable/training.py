@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from exchangeable.array import ExchangeableArray, Support
+from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import Failed, InputError
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.layers import Features
@@ -34,6 +35,7 @@ from exchangeable.sampling import (
     Sampler,
     UniformCells,
 )
+from exchangeable.streaming import Plan
 from exchangeable.values import Codec, Loss, Reference, loss_of
 
 Hide = Literal["flat", "rows", "columns", "mixed"]
@@ -235,13 +237,23 @@ class Run:
 _COUNTED = ("step", "looks_without_gain", "best_step", "best_rmse", "history")
 
 
+@dataclass(frozen=True)
+class How:
+    """How steps are carried out, which has no say in what comes out but for rounding."""
+
+    precision: Precision = "auto"
+    plan: Plan | None = None
+    """How cells pass through the model where a step over all at once would not fit."""
+    among: Processes = ALONE
+
+
 def train(
     run: Run,
     codec: Codec,
     task: Task,
     config: TrainingConfig,
     *,
-    precision: Precision = "auto",
+    how: How | None = None,
     report: Callable[[Progress], None] | None = None,
     save: Callable[[Run], None] | None = None,
     save_every: float = 60.0,
@@ -252,19 +264,19 @@ def train(
     cells, or of the last one where there are none. The weights a run starts with are judged
     too, so that it never ends with worse ones.
     """
-    device = next(run.model.parameters()).device
+    device, how = next(run.model.parameters()).device, how or How()
     task = task.to(device)
     sampler = sampler_of(task.observed.support, config)
     started, first, saved = time.perf_counter(), run.step, time.perf_counter()
     loss, cells = math.nan, 0
     with stoppable() as asked_to_stop, clear_about_memory(), _threads(task, device):
         if run.step == 0 and len(task.validation) and not run.history:
-            run.judge(validation_rmse(run.averaged, codec, task), loss=0.0)
+            run.judge(validation_rmse(run.averaged, codec, task, how), loss=0.0)
         while run.step < config.steps and not _given_up(run, config):
             some = _drawn(task.observed, sampler, run.draws)
             try:
-                with _narrow(device, precision):
-                    loss = _step(run, codec, task, some, config)
+                with _narrow(device, how.precision):
+                    loss = _step(run, codec, task, some, config, how)
             except Failed:
                 if save is not None:
                     save(run)  # the best weights so far are worth keeping
@@ -274,7 +286,7 @@ def train(
             cells += len(some)
             last = run.step == config.steps
             if len(task.validation) and (run.step % config.evaluate_every == 0 or last):
-                run.judge(validation_rmse(run.averaged, codec, task), loss)
+                run.judge(validation_rmse(run.averaged, codec, task, how), loss)
             now = time.perf_counter()
             if report is not None:
                 report(_progress(run, config, loss, cells, now - started, run.step - first))
@@ -289,22 +301,49 @@ def train(
 
 
 def _step(
-    run: Run, codec: Codec, task: Task, some: ExchangeableArray, config: TrainingConfig
+    run: Run,
+    codec: Codec,
+    task: Task,
+    some: ExchangeableArray,
+    config: TrainingConfig,
+    how: How,
 ) -> float:
     hide = hidden(some.support, config, run.draws).to(some.values.device)
-    truth = some.values[hide].squeeze(1).float()
-    seen = encoded(some.take(~hide), codec, task.reference)
+    first, last = how.among.share(len(some))
+    mine = hide[first:last]
+    truth = some.values[first:last][mine].squeeze(1).float()
     run.model.train()
-    outputs = run.model(seen, some.support.take(hide), task.features, run.drops)
+    outputs = run.model.rebuild(
+        some,
+        hide,
+        task.features,
+        run.drops,
+        encode=encoding(codec, task.reference),
+        plan=how.plan,
+        among=how.among,
+    )
     answers = codec.read(outputs.float(), task.reference)
     loss = loss_of(answers, truth, task.reference, config.loss, config.squared_weight)
-    _check_finite("loss", float(loss.detach()), run.step)
+    if how.among.size > 1:  # the mean over all hidden cells is a mean of the processes' means
+        loss = loss * (len(truth) / hide.sum()) if len(truth) else outputs.sum()
     run.optimiser.param_groups[0]["lr"] = config.rate(run.step)
     run.optimiser.zero_grad()
     loss.backward()
+    (total,) = how.among.summed([loss.detach()])
+    _check_finite("loss", float(total), run.step)
+    _sum_gradients(run.model, how.among)
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
     run.optimiser.step()
-    return float(loss.detach())
+    return float(total)
+
+
+def _sum_gradients(model: MemoryModel, among: Processes) -> None:
+    """Each process has the gradient of its own cells' loss."""
+    if among.size > 1:
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        own = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
+        for weight, total in zip(weights, among.summed(own), strict=True):
+            weight.grad = total
 
 
 def hidden(support: Support, config: TrainingConfig, generator: np.random.Generator) -> Tensor:
@@ -349,8 +388,15 @@ def encoded(
     dtype: torch.dtype = torch.float32,
 ) -> ExchangeableArray:
     """Observed values as the channels that a model takes."""
-    values = codec.encode(observed.values.squeeze(1), reference).to(dtype)
+    values = encoding(codec, reference, dtype)(observed.values)
     return ExchangeableArray.trusted(observed.support, values)
+
+
+def encoding(
+    codec: Codec, reference: Reference, dtype: torch.dtype = torch.float32
+) -> Callable[[Tensor], Tensor]:
+    """What makes the channels that a model takes of values (E, 1)."""
+    return lambda values: codec.encode(values.squeeze(1), reference).to(dtype)
 
 
 @torch.no_grad()
@@ -361,18 +407,32 @@ def answer(
     queries: Support,
     reference: Reference,
     features: Features | None = None,
+    among: Processes = ALONE,
+    plan: Plan | None = None,
 ) -> Tensor:
     """What a model gives out for the queries, observed values as they come: (Q, O)."""
-    seen = encoded(observed, codec, reference)
     if model.literal:
-        return model(seen, queries, features)
-    return model.read(model.condition(seen, features), queries, READ_AT_ONCE)
+        return model(encoded(observed, codec, reference), queries, features)
+    encode = encoding(codec, reference)
+    memory = model.condition(observed, features, encode=encode, plan=plan, among=among)
+    first, last = among.share(len(queries))
+    own = Support(queries.index[first:last], queries.shape)
+    return among.gathered(model.read(memory, own, READ_AT_ONCE), len(queries))
 
 
-def validation_rmse(model: MemoryModel, codec: Codec, task: Task) -> float:
+def validation_rmse(model: MemoryModel, codec: Codec, task: Task, how: How | None = None) -> float:
     """Of the validation cells, given all the others."""
+    how = how or How()
+    plan = how.plan and replace(how.plan, together=None)
     outputs = answer(
-        model, codec, task.observed, task.validation.support, task.reference, task.features
+        model,
+        codec,
+        task.observed,
+        task.validation.support,
+        task.reference,
+        task.features,
+        how.among,
+        plan,
     )
     error = codec.read(outputs.double(), task.reference).mean() - task.validation.values.squeeze(1)
     return float(error.square().mean().sqrt())

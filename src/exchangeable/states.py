@@ -1,0 +1,257 @@
+"""The states of all pools of a layer as one thing: written, merged, grown, summed up in parts.
+
+A layer pools by several subsets of the axes, and on each by one ``Pool`` or more: its
+``poolings``. What its cells wrote are the ``Pools``, one state for each of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from exchangeable import pooling
+from exchangeable.array import Support
+from exchangeable.groups import Axes, Directory, Groups
+from exchangeable.pooling import Cells, State
+from exchangeable.pools import AttentionPool, CountPool, Pool, SumPool
+from exchangeable.segments import fast
+
+Poolings = Mapping[Axes, Sequence[Pool]]
+
+
+class Pools(NamedTuple):
+    """What a layer keeps of the observed cells: for each subset of the axes, a state per pool."""
+
+    states: Mapping[Axes, tuple[State, ...]]
+    kept: Tensor | None = None
+    """(O,), scaled: the channels that dropout left. All cells, queried ones too, lose the same."""
+
+
+def written(poolings: Poolings, values: Tensor, cells: Cells) -> Pools:
+    """Pool cells, whose values are (E, K)."""
+    if isinstance(cells, Support) and fast(values) and _fusable(poolings):
+        return _written_on_a_gpu(poolings, values, cells)
+    return Pools(
+        {
+            axes: tuple(pool.write(values, cells.groups(axes)) for pool in pools)
+            for axes, pools in poolings.items()
+        }
+    )
+
+
+def _fusable(poolings: Poolings) -> bool:
+    """Whether one pass over the cells serves several pools."""
+    return all(
+        sum(isinstance(pool, AttentionPool) for pool in pools) <= 1
+        and any(type(pool) is not CountPool for pool in pools)
+        for pools in poolings.values()
+    )
+
+
+def _written_on_a_gpu(poolings: Poolings, values: Tensor, cells: Support) -> Pools:
+    from exchangeable import kernels
+
+    groups = {axes: cells.groups(axes) for axes in poolings}
+    scores = [
+        next((pool.scores for pool in pools if isinstance(pool, AttentionPool)), None)
+        for pools in poolings.values()
+    ]
+    runs = [own.runs for own in groups.values()]
+    sums = dict(zip(poolings, kernels.pool_all(values, scores, runs, cells.writers), strict=True))
+
+    def state(pool: Pool, axes: Axes) -> State:
+        total, *attention = sums[axes]
+        count = pooling.count_over(values, groups[axes])
+        match pool:
+            case AttentionPool():
+                return (*attention, count)
+            case CountPool():
+                return (count,)
+            case _ if isinstance(pool, SumPool) and not pool.peaked:
+                return total, count
+        return pool.write(values, groups[axes])
+
+    return Pools({axes: tuple(state(p, axes) for p in pools) for axes, pools in poolings.items()})
+
+
+def merged(poolings: Poolings, one: Pools, other: Pools) -> Pools:
+    """The pools of the cells of both."""
+
+    def both(pool: Pool, axes: Axes, place: int) -> State:
+        a, b = one.states[axes][place], other.states[axes][place]
+        return pooling.merge(a, b, pool.aligned if pool.peaked else None)
+
+    return _each(poolings, both, one.kept)
+
+
+def take_in(poolings: Poolings, whole: Pools, part: Pools, cells: Support) -> None:
+    """Add the pools of some more cells to those of others, in place."""
+    for axes, pools in poolings.items():
+        for pool, old, new in zip(pools, whole.states[axes], part.states[axes], strict=True):
+            near = tuple(_near(rows, cells.groups(axes)) for rows in old)
+            if pool.peaked:
+                peak = torch.maximum(near[0], new[0])
+                known, new = pool.aligned(near, peak), pool.aligned(new, peak)
+                near[0].copy_(peak)
+                for place, x, y in zip(near[1:], known[1:], new[1:], strict=True):
+                    torch.add(x, y, out=place)
+            else:
+                for place, y in zip(near, new, strict=True):
+                    place.add_(y)
+
+
+def aligned(poolings: Poolings, part: Pools, whole: Pools, cells: Support) -> Pools:
+    """The pools of some cells as their share in those of all: shares add up to the whole."""
+
+    def share(pool: Pool, axes: Axes, place: int) -> State:
+        state = part.states[axes][place]
+        if not pool.peaked:
+            return state
+        return pool.aligned(state, _near(whole.states[axes][place][0], cells.groups(axes)))
+
+    return _each(poolings, share, part.kept)
+
+
+def sums(poolings: Poolings, pools: Pools) -> list[Tensor]:
+    """All parts that are sums over cells, in a fixed order."""
+    return [
+        part
+        for axes, own in poolings.items()
+        for pool, state in zip(own, pools.states[axes], strict=True)
+        for part in state[pool.peaked :]
+    ]
+
+
+def with_sums(poolings: Poolings, pools: Pools, given: Sequence[Tensor]) -> Pools:
+    """The same pools with other sums, in the order of ``sums``."""
+    parts = iter(given)
+
+    def filled(pool: Pool, axes: Axes, place: int) -> State:
+        state = pools.states[axes][place]
+        return (*state[: pool.peaked], *[next(parts) for _ in state[pool.peaked :]])
+
+    return _each(poolings, filled, pools.kept)
+
+
+def peaks(poolings: Poolings, pools: Pools) -> list[Tensor]:
+    """The peaks of all states that have one."""
+    return [
+        state[0]
+        for axes, own in poolings.items()
+        for pool, state in zip(own, pools.states[axes], strict=True)
+        if pool.peaked
+    ]
+
+
+def raised(poolings: Poolings, pools: Pools, given: Sequence[Tensor]) -> Pools:
+    """The pools aligned to other peaks, in the order of ``peaks``."""
+    higher = iter(given)
+
+    def lifted(pool: Pool, axes: Axes, place: int) -> State:
+        state = pools.states[axes][place]
+        return pool.aligned(state, next(higher)) if pool.peaked else state
+
+    return _each(poolings, lifted, pools.kept)
+
+
+def windows(poolings: Poolings, given: Sequence[Tensor], cells: Support) -> list[Tensor]:
+    """Of tensors in the order of ``sums``, the groups that some cells meet."""
+    places = [
+        cells.groups(axes)
+        for axes, own in poolings.items()
+        for pool in own
+        for _ in pool.neutral[pool.peaked :]
+    ]
+    return [_near(rows, groups) for rows, groups in zip(given, places, strict=True)]
+
+
+def empty(poolings: Poolings, like: Pools, directory: Directory) -> Pools:
+    """Pools without any cell, with the groups of a directory."""
+    return _each(
+        poolings,
+        lambda pool, axes, place: _emptied(pool, like.states[axes][place], directory.number(axes)),
+        like.kept,
+    )
+
+
+def without(poolings: Poolings, pools: Pools, directory: Directory, axis: int) -> Pools:
+    """The pools as one new member of ``axis`` finds them: all that is not of that axis.
+
+    ``directory`` is that of the table with this one member.
+    """
+
+    def left(pool: Pool, axes: Axes, place: int) -> State:
+        state = pools.states[axes][place]
+        return _emptied(pool, state, directory.number(axes)) if axis in axes else state
+
+    return _each(poolings, left, pools.kept)
+
+
+def moved(poolings: Poolings, pools: Pools, old: Directory, new: Directory) -> Pools:
+    """The pools among the groups of a larger directory; groups that are new are empty.
+
+    States may have one more group at their end, the empty one of pairs, which stays behind.
+    """
+
+    def grown(pool: Pool, axes: Axes, place: int) -> State:
+        state = pools.states[axes][place]
+        places = old.places_in(new, axes).to(state[0].device)
+        spacious = _emptied(pool, state, new.number(axes))
+        pairs = zip(spacious, state, strict=True)
+        return tuple(room.index_copy(0, places, part[: len(places)]) for room, part in pairs)
+
+    return _each(poolings, grown, pools.kept)
+
+
+def rows(poolings: Poolings, pools: Pools, places: Mapping[Axes, Tensor]) -> Pools:
+    """The states of some groups; where the place is beyond the last, those of an empty one."""
+
+    def some(pool: Pool, axes: Axes, place: int) -> State:
+        at = places[axes]
+        given = []
+        for part, neutral in zip(pools.states[axes][place], pool.neutral, strict=True):
+            known = (at < len(part)).view(-1, *[1] * (part.ndim - 1))
+            row = part[at.clamp(max=max(len(part) - 1, 0))]
+            given.append(torch.where(known, row, neutral))
+        return tuple(given)
+
+    return _each(poolings, some, pools.kept)
+
+
+def replaced(
+    poolings: Poolings, pools: Pools, others: Pools, places: Mapping[Axes, Tensor]
+) -> Pools:
+    """The pools with the states of some groups exchanged for others."""
+
+    def with_others(pool: Pool, axes: Axes, place: int) -> State:
+        pairs = zip(pools.states[axes][place], others.states[axes][place], strict=True)
+        return tuple(part.index_copy(0, places[axes], row) for part, row in pairs)
+
+    return _each(poolings, with_others, pools.kept)
+
+
+def _each(
+    poolings: Poolings, made: Callable[[Pool, Axes, int], State], kept: Tensor | None
+) -> Pools:
+    """Pools with a state for every pool, by what makes it."""
+    return Pools(
+        {
+            axes: tuple(made(pool, axes, place) for place, pool in enumerate(pools))
+            for axes, pools in poolings.items()
+        },
+        kept,
+    )
+
+
+def _emptied(pool: Pool, state: State, number: int) -> State:
+    parts = zip(state, pool.neutral, strict=True)
+    return tuple(part.new_full((number, *part.shape[1:]), neutral) for part, neutral in parts)
+
+
+def _near(rows: Tensor, groups: object) -> Tensor:
+    """The rows of the groups that some cells meet."""
+    assert isinstance(groups, Groups)
+    return rows[groups.start : groups.start + groups.number]

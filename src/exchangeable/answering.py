@@ -87,6 +87,14 @@ class Answerer(Protocol):
         """
         ...
 
+    def anew(self, *, replaced: bool) -> bool:
+        """Whether ``updated`` reads all cells together, rather than fold new ones in."""
+        ...
+
+    def refreshed(self, cells: Cells, memory: int | None = None) -> Answerer:
+        """After all cells were read together, within so many bytes."""
+        ...
+
     def factors(self) -> tuple[Floats, ...]:
         """One vector for each member, by axis: (N_d, k)."""
         ...
@@ -117,6 +125,12 @@ class BaselineAnswerer:
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> BaselineAnswerer:
         fitted = self.fitted.updated(cells.index, cells.values, cells.shape, changed)
         return replace(self, fitted=fitted)
+
+    def anew(self, *, replaced: bool) -> bool:
+        return False
+
+    def refreshed(self, cells: Cells, memory: int | None = None) -> BaselineAnswerer:
+        return replace(self, fitted=self.baseline.fit(cells.index, cells.values, cells.shape))
 
     def factors(self) -> tuple[Floats, ...]:
         given = getattr(self.fitted, "factors", None)
@@ -200,15 +214,22 @@ class ModelAnswerer:
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelAnswerer:
         device = next(self.trained.model.parameters()).device
-        # A value cannot be taken out of a pool, nor can features be put before the last ones.
-        if replaced or self.features is not None:
-            grown = _grown(self.features, cells.shape)
-            return ModelAnswerer.of(self.trained, cells, grown, device, among=self.among)
+        if self.anew(replaced=replaced):
+            return self.refreshed(cells)
         added = _encoded(self.trained, cells.take(changed), self.reference, cells.shape)
         with torch.no_grad():
             # The spare member of before has no cell, so the first new one can take its place.
             memory = self.trained.model.extend(self.memory, added.to(device))
         return replace(self, memory=memory)
+
+    def anew(self, *, replaced: bool) -> bool:
+        # A value cannot be taken out of a pool, nor can features be put before the last ones.
+        return replaced or self.features is not None
+
+    def refreshed(self, cells: Cells, memory: int | None = None) -> ModelAnswerer:
+        device = next(self.trained.model.parameters()).device
+        grown = _grown(self.features, cells.shape)
+        return ModelAnswerer.of(self.trained, cells, grown, device, memory=memory, among=self.among)
 
     def newcomer(self, axis: int, index: Index, values: Floats) -> ModelAnswerer:
         """Answers for one new member, number 0 of its axis, from its cells (E, D) alone."""

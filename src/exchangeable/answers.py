@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.io.plugins import register_io_source
 
-from exchangeable import reading
+from exchangeable import parquet, reading
 from exchangeable.completer import Completer, Watch
 from exchangeable.errors import InputError
 from exchangeable.frames import native_frame
 from exchangeable.inputs import answer_names
-from exchangeable.labels import UNKNOWN, Vocabulary, column_of
+from exchangeable.labels import UNKNOWN, Codes, Vocabulary, column_of
 from exchangeable.table import Duplicates, Table
 
 COVERAGE = 0.8
 _ANSWERED_AT_ONCE = 2**16
+_WRITTEN_AT_ONCE = 2**20
 _NO_DIRECTION = 1e-6  # a factor that the priors switched off is shorter
 
 
@@ -29,8 +31,9 @@ _NO_DIRECTION = 1e-6  # a factor that the priors switched off is shorter
 class Asked:
     """Rows to be written: their labels, the values that are known, and who is to be answered."""
 
-    labels: pl.DataFrame  # a column per axis
-    values: NDArray[np.float64]  # NaN where an answer is asked for
+    labels: Callable[[Codes], pl.DataFrame]
+    """Of some of the rows, a column per axis: those of all would be too much text."""
+    values: NDArray[np.floating]  # NaN where an answer is asked for
     names: tuple[str, str, str]
     """Of the columns of values and of the ends of their intervals."""
 
@@ -42,7 +45,7 @@ class Asked:
         names = answer_names(table)
         if queries is not None:
             labels = read_queries(queries, table)
-            return cls(labels, np.full(len(labels), np.nan), names)
+            return cls(labels.__getitem__, np.full(len(labels), np.nan), names)
         if every:
             return cls._every(table, limit, names)
         if len(table.values) == len(table):
@@ -50,7 +53,15 @@ class Asked:
                 "nothing to fill: every row has a value; ask with --queries FILE for cells of "
                 "your own, or with --all for every cell"
             )
-        return cls(_labels(table, table.index), table.values, names)
+        # In as few bytes as they need, so that the table may go.
+        axes, vocabularies = table.axes, table.vocabularies
+        kinds = [np.min_scalar_type(len(vocabulary)) for vocabulary in vocabularies]
+        codes = [c.astype(kind) for c, kind in zip(table.index.T, kinds, strict=True)]
+        return cls(
+            lambda rows: _labels(axes, vocabularies, [column[rows] for column in codes]),
+            _shortened(table.values),
+            names,
+        )
 
     @classmethod
     def _every(cls, table: Table, limit: int, names: tuple[str, str, str]) -> Asked:
@@ -60,34 +71,69 @@ class Asked:
                 f"at most {limit:,} cells are written, but the table has {number:,}; raise "
                 f"--limit, or name the cells with --queries FILE"
             )
-        index = np.stack(np.unravel_index(np.arange(number), table.shape), axis=1).astype(np.int64)
+        axes, vocabularies, shape = table.axes, table.vocabularies, table.shape
         values = np.full(number, np.nan)
         seen = ~np.isnan(table.values)
-        values[np.ravel_multi_index(tuple(table.index[seen].T), table.shape)] = table.values[seen]
-        return cls(_labels(table, index), values, names)
+        values[np.ravel_multi_index(tuple(table.index[seen].T), shape)] = table.values[seen]
+        return cls(
+            lambda rows: _labels(axes, vocabularies, np.unravel_index(rows, shape)), values, names
+        )
 
     @property
     def number(self) -> int:
         """How many cells are to be answered."""
-        return int(np.isnan(self.values).sum())
+        return int(np.count_nonzero(np.isnan(self.values)))
 
-    def answered(self, completer: Completer, watch: Watch | None = None) -> pl.DataFrame:
-        """Values filled in, with the ends of an interval where they were."""
-        empty = np.isnan(self.values)
-        asked = self.labels.filter(pl.Series(empty))
-        known = zip(asked.iter_columns(), completer.table_.vocabularies, strict=True)
+    def answered(self, completer: Completer, watch: Watch | None = None) -> Answered:
+        """All that is asked for, with the ends of an interval."""
+        rows = np.flatnonzero(np.isnan(self.values))
+        known = zip(self.labels(rows).iter_columns(), completer.table_.vocabularies, strict=True)
         cells = pl.DataFrame([_typed(column, vocabulary) for column, vocabulary in known])
-        columns = [self.values.copy(), np.full(len(empty), np.nan), np.full(len(empty), np.nan)]
-        rows = np.flatnonzero(empty)
+        answers = np.empty((len(rows), 3))
         for start in range(0, len(rows), _ANSWERED_AT_ONCE):
-            some = cells[start : start + _ANSWERED_AT_ONCE]
-            answers = [completer.predict(some), *completer.predict_interval(some, COVERAGE).T]
-            for column, answer in zip(columns, answers, strict=True):
-                column[rows[start : start + _ANSWERED_AT_ONCE]] = answer
+            part = slice(start, start + _ANSWERED_AT_ONCE)
+            answers[part, 0] = completer.predict(cells[part])
+            answers[part, 1:] = completer.predict_interval(cells[part], COVERAGE)
             if watch is not None:
                 watch(f"answering: {start:,} of {len(rows):,}", start / len(rows))
-        named = zip(self.names, columns, strict=True)
-        return self.labels.with_columns([pl.Series(n, c).fill_nan(None) for n, c in named])
+        return Answered(self, rows, answers)
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """Rows with their values filled in, made as they are written, a block at a time."""
+
+    asked: Asked
+    rows: Codes  # (Q,), which of the rows were answered, ascending
+    answers: NDArray[np.float64]  # (Q, 3)
+
+    def frame(self) -> pl.DataFrame:
+        """All rows."""
+        return self._rows(0, len(self.asked.values))
+
+    def write_csv(self, path: str | Path, separator: str = ",") -> None:
+        with Path(path).open("wb") as file:
+            for number, block in enumerate(self._blocks()):
+                block.write_csv(file, separator=separator, include_header=number == 0)
+
+    def write_parquet(self, path: str | Path) -> None:
+        schema = self._rows(0, 1).schema
+        register_io_source(lambda *_: self._blocks(), schema=schema).sink_parquet(path)
+
+    def _blocks(self) -> Iterator[pl.DataFrame]:
+        for start in range(0, len(self.asked.values), _WRITTEN_AT_ONCE):
+            yield self._rows(start, start + _WRITTEN_AT_ONCE)
+
+    def _rows(self, start: int, stop: int) -> pl.DataFrame:
+        """Values as they were known or are answered, and where they are answered their interval."""
+        values = self.asked.values[start:stop]
+        first, last = np.searchsorted(self.rows, (start, stop))
+        columns = np.full((3, len(values)), np.nan)
+        columns[0] = values
+        columns[:, self.rows[first:last] - start] = self.answers[first:last].T
+        named = zip(self.asked.names, columns, strict=True)
+        labels = self.asked.labels(np.arange(start, start + len(values)))
+        return labels.with_columns([pl.Series(n, c).fill_nan(None) for n, c in named])
 
 
 def complete(
@@ -110,7 +156,8 @@ def complete(
     """
     table = Table.of(data, axes=axes, value=value, duplicates=duplicates)
     asked = Asked.of(table)
-    frame = asked.answered(Completer(model, seed=seed, device=device).fit_table(table))
+    completer = Completer(model, seed=seed, device=device).fit_table(table)
+    frame = asked.answered(completer).frame()
     native = native_frame({c.name: c for c in frame.iter_columns()}, table.native)
     if table.native == "pandas" and len(native) == len(data):
         native.index = data.index
@@ -120,8 +167,8 @@ def complete(
 def read_queries(path: Path, table: Table) -> pl.DataFrame:
     """Labels of the cells in a file: the columns named as the axes are, or else the first ones."""
     source = reading.open_source(path)
-    if reading.is_parquet(source):
-        frame = reading.read_parquet(str(path), source)
+    if parquet.is_parquet(source):
+        frame = parquet.read_whole(str(path), source)
     else:
         frame = _text_queries(str(path), source, table)
     try:
@@ -201,15 +248,26 @@ def nearest(vectors: NDArray[np.float64], number: int) -> NDArray[np.int64]:
     return found
 
 
-def _labels(table: Table, index: NDArray[np.int64]) -> pl.DataFrame:
-    return pl.DataFrame(
-        [
-            vocabulary.decode(index[:, number]).rename(axis)
-            for number, (axis, vocabulary) in enumerate(
-                zip(table.axes, table.vocabularies, strict=True)
-            )
-        ]
-    )
+def _labels(
+    axes: Sequence[str],
+    vocabularies: Sequence[Vocabulary],
+    codes: Sequence[NDArray[np.integer]],
+) -> pl.DataFrame:
+    """What the members of each axis with these numbers are called."""
+    three = zip(axes, vocabularies, codes, strict=True)
+    return pl.DataFrame([v.decode(some.astype(np.int64)).rename(axis) for axis, v, some in three])
+
+
+def _shortened(values: NDArray[np.float64]) -> NDArray[np.floating]:
+    """In half the bytes if that loses nothing, as with ratings."""
+    short = np.empty(len(values), dtype=np.float32)
+    for start in range(0, len(values), _WRITTEN_AT_ONCE):
+        some = values[start : start + _WRITTEN_AT_ONCE]
+        with np.errstate(over="ignore"):
+            short[start : start + _WRITTEN_AT_ONCE] = some
+        if not np.array_equal(short[start : start + _WRITTEN_AT_ONCE], some, equal_nan=True):
+            return values
+    return short
 
 
 def _typed(column: pl.Series, vocabulary: Vocabulary) -> pl.Series:

@@ -81,7 +81,7 @@ class ExchangeableBlock(Layer[P, R]):
     def poolings(self) -> Poolings:
         return self.linear.poolings
 
-    def pooled(self, values: Tensor, cells: Cells) -> P:
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, P]:
         return self.linear.pooled(values, cells)
 
     def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
@@ -135,7 +135,7 @@ class FactorLayer(Layer[Pools, Offered]):
     def poolings(self) -> Poolings:
         return {(axis,): (self.pool,) for axis in range(self.order)}
 
-    def pooled(self, values: Tensor, cells: Cells) -> Pools:
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
         return written(self.poolings, values, cells)
 
     def factors(self, pools: Pools) -> tuple[Tensor, ...]:

@@ -42,7 +42,7 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
 
     def note(tensor: Tensor) -> Tensor:
         storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
+        return tensor.detach()  # with its history, it would keep itself alive for ever
 
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):

@@ -23,7 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from exchangeable import fitting, recommending
 from exchangeable.answering import Answerer, Cells, ModelAnswerer, read_off
-from exchangeable.budget import device_of
+from exchangeable.budget import device_of, size_of
+from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import InputError
 from exchangeable.frames import frame_of, native_frame
 from exchangeable.inputs import answer_names, checked_input, checked_seed
@@ -45,7 +46,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     ``model`` is ``"auto"``, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``, ``knn`` ...),
     ``"self-supervised"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
     model. Until a pretrained model is part of the package, ``auto`` is the variational matrix
-    factorization.
+    factorization. ``memory`` limits what models may take to read a table, as in ``"4GB"``.
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])
@@ -63,6 +64,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         duplicates: Duplicates = "error",
         validation: float = 0.05,
         training: TrainingConfig | None = None,
+        memory: str | int | None = None,
     ) -> None:
         self.model = model
         self.seed = seed
@@ -71,6 +73,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         self.duplicates = duplicates
         self.validation = validation
         self.training = training
+        self.memory = memory
 
     def fit(
         self,
@@ -96,8 +99,9 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         *,
         features: Mapping[str, Any] | None = None,
         watch: Watch | None = None,
+        among: Processes = ALONE,
     ) -> Self:
-        """Read a table that was made before, say from a file."""
+        """Read a table that was made before, say from a file; several processes may share it."""
         if not isinstance(self.model, str | Path):
             raise InputError(f"model must be a name or a path, but is {self.model!r}")
         if not isinstance(self.training, TrainingConfig | None):
@@ -110,6 +114,8 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             validation=self.validation,
             training=self.training,
             features=features,
+            memory=size_of(self.memory),
+            among=among,
             watch=watch or _nobody,
         )
         self._take(fitting.fit(given))
@@ -210,13 +216,25 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """Take in new cells, of known or new members; a cell seen before gets its new value.
 
         Nothing is trained. New members are answered from their own cells, and so much of the
-        old ones as deep models keep is not computed again: fitting anew, or saving and
-        loading, gives slightly other answers.
+        old ones as deep models keep is not computed again: ``refresh``, or saving and loading,
+        gives slightly other answers. ``refresh_due_`` says when it is time for that.
         """
         check_is_fitted(self)
         fitted = fitting.updated(self._fitted(), self._small_table(X, y))
         self._take(fitted)
         return self
+
+    def refresh(self) -> Self:
+        """Read all cells together, those that were folded in by ``update`` too."""
+        check_is_fitted(self)
+        self._take(fitting.refreshed(self._fitted(), size_of(self.memory)))
+        return self
+
+    @property
+    def refresh_due_(self) -> bool:
+        """Whether ``update`` folded in so many cells that ``refresh`` would tell."""
+        check_is_fitted(self)
+        return fitting.refresh_is_due(self._fitted())
 
     def factors(self, axis: int | str = 0) -> Any:
         """One vector for each member of an axis, in a frame with its labels."""
@@ -275,7 +293,12 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     def _fitted(self) -> fitting.Fitted:
         return fitting.Fitted(
-            self.table_, self.cells_, self.answerer_, self.notes_, self.model_name_
+            self.table_,
+            self.cells_,
+            self.answerer_,
+            self.notes_,
+            self.model_name_,
+            self.folded_,
         )
 
     def _take(self, fitted: fitting.Fitted) -> None:
@@ -284,6 +307,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         self.answerer_: Answerer = fitted.answerer
         self.notes_: tuple[str, ...] = fitted.notes
         self.model_name_: str = fitted.name
+        self.folded_: int = fitted.folded
         self.n_features_in_ = fitted.table.order
 
     def _asked(self, X: Any) -> Codes:

@@ -63,6 +63,12 @@ class Processes:
         _told(lambda: dist.all_gather(spacious, padded))
         return torch.cat([all_[: len(part)] for all_, part in zip(spacious, rows, strict=True)])
 
+    def any(self, here: bool) -> bool:
+        """Whether something is so in one of the processes, which all of them hear."""
+        if self.size == 1:
+            return here
+        return bool(self.largest([torch.tensor([float(here)], device=_home())])[0])
+
     def _reduced(self, parts: Sequence[Tensor], how: dist.ReduceOp.RedOpType) -> list[Tensor]:
         if self.size == 1 or not parts:
             return list(parts)
@@ -91,6 +97,12 @@ def processes() -> Iterator[Processes]:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
+
+
+def _home() -> torch.device:
+    """Where this process' messages are."""
+    nccl = dist.is_initialized() and dist.get_backend() == "nccl"
+    return torch.device("cuda") if nccl else torch.device("cpu")
 
 
 def _told(exchange: Callable[[], object]) -> None:

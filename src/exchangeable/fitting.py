@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from exchangeable import checkpoint
 from exchangeable.answering import Answerer, Cells, ModelAnswerer, fitted_baseline
 from exchangeable.baselines import BASELINES
+from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import InputError
 from exchangeable.features import MemberFeatures
-from exchangeable.labels import Codes
+from exchangeable.labels import UNKNOWN, Codes
 from exchangeable.layers import Features
+from exchangeable.ordering import in_cell_order
 from exchangeable.recipes import RECIPES
 from exchangeable.scale import Scale
 from exchangeable.splits import by_share
@@ -27,6 +29,9 @@ from exchangeable.values import Reference, codec_for, negatives_among
 
 LARGEST = 1e100
 """Squares of larger values, and sums of these, would overflow."""
+_AT_ONCE = 2**20  # cells
+DUE_AFTER = 0.05
+"""Cells folded in, over those read together, after which it is time to read all together again."""
 DEFAULT = "vmf"
 """Who answers when nobody was chosen, until a pretrained model is part of the package."""
 
@@ -42,6 +47,10 @@ class Given:
     validation: float = 0.05
     training: TrainingConfig | None = None
     features: Mapping[str, Any] | None = None
+    memory: int | None = None
+    """Bytes that may be taken; none: most of what is free."""
+    among: Processes = ALONE
+    """Which processes share the cells."""
     watch: Callable[[str, float], None] = lambda what, share: None
 
 
@@ -55,6 +64,8 @@ class Fitted:
     notes: tuple[str, ...]
     name: str
     """Of the model that answers; never ``auto``."""
+    folded: int = 0
+    """Cells that came since all of them were read together."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,8 @@ def fit(given: Given) -> Fitted:
     """Let the model that was chosen read the table."""
     if len(given.table) == 0:
         raise InputError("cells with a value are needed, but the table has none")
-    if float(np.nanmax(np.abs(given.table.values))) > LARGEST:
+    values = given.table.values
+    if max(float(np.nanmax(values)), -float(np.nanmin(values))) > LARGEST:
         raise InputError(f"values must be at most {LARGEST:g} in size: divide them by something")
     cells, notes = observed_cells(given.table, given.seed)
     name = given.model
@@ -138,8 +150,17 @@ def fit(given: Given) -> Fitted:
         trained = TrainedModel.load(name)
         members.check(trained)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
-    answerer = ModelAnswerer.of(trained, cells, members.values, given.device)
-    return Fitted(given.table, cells, answerer, notes, name)
+    told: list[str] = []
+    answerer = ModelAnswerer.of(
+        trained,
+        cells,
+        members.values,
+        given.device,
+        memory=given.memory,
+        among=given.among,
+        say=told.append,
+    )
+    return Fitted(given.table, cells, answerer, (*notes, *told), name)
 
 
 def check_model(name: str) -> None:
@@ -162,7 +183,9 @@ def train_recipe(name: str, cells: Cells, members: Members, given: Given) -> Tra
         given.training or replace(recipe.training, seed=given.seed),
         name=name,
         facts=facts_of(cells, split, members),
-        execution=Execution(given.device, report=reporting(given.watch)),
+        execution=Execution(
+            given.device, memory=given.memory, among=given.among, report=reporting(given.watch)
+        ),
     )
 
 
@@ -224,6 +247,7 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
         index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
     cells, changed, replaced = _merged(fitted.cells, index, values, shape)
     answerer = fitted.answerer.updated(cells, changed, replaced=replaced)
+    folded = 0 if answerer.anew(replaced=replaced) else fitted.folded + len(changed)
     whole = replace(
         table,
         vocabularies=vocabularies,
@@ -231,17 +255,34 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
         values=everything.values,
         times=None,
     )
-    return replace(fitted, table=whole, cells=cells, answerer=answerer)
+    return replace(fitted, table=whole, cells=cells, answerer=answerer, folded=folded)
+
+
+def refreshed(fitted: Fitted, memory: int | None = None) -> Fitted:
+    """The same model after it read all cells together; nothing is trained."""
+    answerer = fitted.answerer.refreshed(fitted.cells, memory)
+    return replace(fitted, answerer=answerer, folded=0)
+
+
+def refresh_is_due(fitted: Fitted) -> bool:
+    """Whether so many cells were folded in that reading all together would tell.
+
+    Folded cells change their own members' answers at once; what they would have changed in
+    others' is left out, and that is about in proportion to their share.
+    """
+    return fitted.folded > DUE_AFTER * (len(fitted.cells) - fitted.folded)
 
 
 def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
     """The cells that have a value; where all are positives, with zeros drawn among the others."""
-    seen = ~np.isnan(table.values)
-    index, values = table.index[seen], table.values[seen]
+    seen: NDArray[np.bool_] | slice = slice(len(table))
+    if np.isnan(table.values[seen]).any():
+        seen = ~np.isnan(table.values)
+    index, values = table.index[seen], table.values[seen]  # no copy where those without come last
     if table.scale.kind != "positives":
         return Cells(index, values, table.shape, table.scale), table.found
     # Of members without a cell nothing is known, not even what they left out.
-    members = [np.unique(index[:, axis]) for axis in range(table.order)]
+    members = [np.flatnonzero(np.bincount(index[:, axis])) for axis in range(table.order)]
     draws = np.random.default_rng(seed)
     drawn = negatives_among(members, index, table.shape, len(index), draws)
     cells = Cells(
@@ -257,18 +298,38 @@ def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
     return cells, (*table.found, note)
 
 
-def in_label_order(table: Table) -> Table:
-    """The same table with members and cells in the order of their labels, whatever it was."""
+def in_label_order(table: Table, *, in_place: bool = False) -> Table:
+    """The same table with members and cells in the order of their labels, whatever it was.
+
+    Rows without a value come last. ``in_place`` rearranges the given table itself, for whom a
+    second one would be too large; its arrays must be nobody else's.
+    """
     ordered = [vocabulary.in_order() for vocabulary in table.vocabularies]
-    index = np.stack([new[table.index[:, a]] for a, (_, new) in enumerate(ordered)], axis=1)
-    order = np.lexsort(tuple(index.T[::-1]))
-    return replace(
-        table,
-        vocabularies=tuple(vocabulary for vocabulary, _ in ordered),
-        index=index[order],
-        values=table.values[order],
-        times=None if table.times is None else table.times[order],
+    others = [] if table.times is None else [table.times]
+    found = in_cell_order(
+        table.index,
+        table.values,
+        others,
+        [new for _, new in ordered],
+        table.shape,
+        overwrite=in_place,
     )
+    if found is None:
+        return table
+    index, (values, *more) = found
+    changes: dict[str, Any] = {
+        "vocabularies": tuple(vocabulary for vocabulary, _ in ordered),
+        "index": index,
+        "values": values,
+        "times": more[0] if more else None,
+    }
+    if not in_place:
+        return replace(table, **changes)
+    for name in ("observed", "missing"):
+        table.__dict__.pop(name, None)
+    for name, content in changes.items():
+        object.__setattr__(table, name, content)
+    return table
 
 
 def facts_of(
@@ -300,16 +361,18 @@ def _merged(
     known: Cells, index: Codes, values: NDArray[np.float64], shape: tuple[int, ...]
 ) -> tuple[Cells, Codes, bool]:
     """All cells, where the given ones stand among them, and whether one had a value before."""
-    old = np.ravel_multi_index(tuple(known.index.T), shape)
     new = np.ravel_multi_index(tuple(index.T), shape)
-    order = np.argsort(old)
-    at = np.searchsorted(old[order], new).clip(max=len(old) - 1)
-    found = old[order[at]] == new
+    order = np.argsort(new)
+    ascending, positions = new[order], np.full(len(new), UNKNOWN)
+    for start in range(0, len(known), _AT_ONCE):  # the known are many, and in no order
+        some = np.ravel_multi_index(tuple(known.index[start : start + _AT_ONCE].T), shape)
+        at = np.searchsorted(ascending, some).clip(max=len(new) - 1)
+        again = ascending[at] == some
+        positions[order[at[again]]] = start + np.flatnonzero(again)
+    found = positions != UNKNOWN
     merged = known.values.copy()
-    merged[order[at[found]]] = values[found]
-    positions = np.empty(len(new), dtype=np.int64)
-    positions[found] = order[at[found]]
-    positions[~found] = len(old) + np.arange(int((~found).sum()))
+    merged[positions[found]] = values[found]
+    positions[~found] = len(known) + np.arange(int((~found).sum()))
     cells = Cells(
         np.concatenate([known.index, index[~found]]),
         np.concatenate([merged, values[~found]]),

@@ -58,6 +58,12 @@ class Groups:
         """How many cells of each group write: (G,)."""
         if self.writers is None:
             return self.ids.bincount(minlength=self.number)
+        if self.ids.is_cuda:  # there counting is slow, and sums in sorted order are not
+            from exchangeable import kernels
+
+            ones = self.writers.unsqueeze(1).float()
+            if kernels.supported(ones):
+                return kernels.segment_sum(ones, self.runs).squeeze(1).long()
         none = self.ids.new_zeros(self.number)
         return none.index_add(0, self.ids, self.writers.to(none.dtype))
 

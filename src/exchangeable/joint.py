@@ -84,12 +84,12 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
                 f"shape {cells.shape}"
             )
 
-    def pooled(self, values: Tensor, cells: Cells) -> JointPools:
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, JointPools]:
         shape, on_diagonal = (cells.shape[0], values.shape[-1]), _on_diagonal(values, cells)
         everything, rows = cells.groups(()), cells.groups((0,))
         looped = sum_over(values * on_diagonal, everything)
         loops = sum_over(on_diagonal, everything).clamp(min=1)
-        return JointPools(
+        return values, JointPools(
             row=pool_mean(values, rows).reshape(shape),
             column=pool_mean(values, cells.groups((1,))).reshape(shape),
             diagonal=sum_over(values * on_diagonal, rows).reshape(shape).to(values.dtype),

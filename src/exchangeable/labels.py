@@ -148,6 +148,16 @@ class Vocabulary:
             )
         return Vocabulary(pl.concat([self.labels, added.rename(self.labels.name)]))
 
+    def extended(self, labels: pl.Series) -> tuple[Vocabulary, Codes]:
+        """With distinct labels of the same type after the known ones, and the number of each."""
+        codes = self.encode(labels)
+        fresh = codes == UNKNOWN
+        if not fresh.any():
+            return self, codes
+        numbers = np.where(fresh, len(self) + np.cumsum(fresh) - 1, codes)
+        joined = pl.concat([self.labels, labels.filter(pl.Series(fresh))], rechunk=True)
+        return Vocabulary(joined), numbers
+
     def _number_of(self, label: Hashable) -> int:
         found = self._numbers.get(_typed(label))
         if found is None and self.labels.dtype.is_numeric() and _is_number(label):

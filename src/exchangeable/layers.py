@@ -58,8 +58,12 @@ class Layer(nn.Module, Generic[P, R]):
         """By which axes the layer pools, and how."""
         raise NotImplementedError(f"pools of {type(self).__name__} cannot be merged or extended")
 
-    def pooled(self, values: Tensor, cells: Cells) -> P:
-        """The pools of ``cells``, whose values are (E, K)."""
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, P]:
+        """The values of ``cells``, (E, K), as they came, and their pools.
+
+        Who goes on with the values that are given back has their gradient added where that of
+        the pools is computed, which saves passes over the cells.
+        """
         raise NotImplementedError
 
     def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
@@ -68,7 +72,7 @@ class Layer(nn.Module, Generic[P, R]):
 
     def write(self, values: Tensor, cells: Cells, generator: Generator | None = None) -> P:
         """Pool the observed ``cells``, and draw which channels all cells will lose."""
-        return self.pooled(values, cells)._replace(kept=self.draw(values, generator))
+        return self.pooled(values, cells)[1]._replace(kept=self.draw(values, generator))
 
     def offered(self, pools: P, features: Features | None = None) -> R:
         """What there is to read: worked out once per table, for any number of cells."""
@@ -190,7 +194,7 @@ class ExchangeableLinear(Layer[Pools, Offered]):
     def poolings(self) -> Poolings:
         return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
 
-    def pooled(self, values: Tensor, cells: Cells) -> Pools:
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
         return written(self.poolings, values, cells)
 
     def offered(self, pools: Pools, features: Features | None = None) -> Offered:

@@ -208,7 +208,7 @@ class MemoryModel(nn.Module):
         given = []
         for number, (layer, old) in enumerate(zip(self.layers, memory.pools, strict=True)):
             known = states.rows(layer.poolings, old, found)
-            pools = states.merged(layer.poolings, known, layer.pooled(values, near))
+            pools = states.merged(layer.poolings, known, layer.pooled(values, near)[1])
             pools = pools._replace(kept=old.kept)
             offered = layer.offered(pools, some if number == 0 else None)
             given.append((pools, offered))

@@ -149,7 +149,7 @@ def combined(
     ``more`` what else there is to add, (E, O).
     """
     listed = [(row, groups) for row, groups in rows if isinstance(groups, Groups)]
-    if len(listed) == len(rows) and fast(values):
+    if len(listed) == len(rows) and fast(values, outputs=own.shape[1]):
         return _combined_on_a_gpu(values, own, constant, listed, more, finish)
     y = values @ own if constant is None else _affine(values, own, constant)
     for row, groups in rows:
@@ -185,11 +185,11 @@ def _combined_on_a_gpu(
         constant,
         near,
         [groups.runs for _, groups in rows],
-        more,
-        None if norm is None else (norm.weight, norm.bias, norm.eps),
-        finish.activation,
-        finish.kept,
-        finish.residual,
+        extra=more,
+        norm=None if norm is None else (norm.weight, norm.bias, norm.eps),
+        activation=finish.activation,
+        kept=finish.kept,
+        residual=finish.residual,
     )
 
 

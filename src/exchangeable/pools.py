@@ -134,7 +134,11 @@ class AttentionPool(Pool):
         self.scores = uniform((channels, heads), channels, generator)
 
     def write(self, values: Tensor, groups: AnyGroups) -> State:
-        return pooling.write_attention(values, values @ self.scores, groups)
+        return self.weighed(values, values @ self.scores, groups)
+
+    def weighed(self, values: Tensor, scores: Tensor, groups: AnyGroups) -> State:
+        """The state of cells whose scores are known: (E, K), (E, H)."""
+        return pooling.write_attention(values, scores, groups)
 
     def aligned(self, state: State, peak: Tensor) -> State:
         return pooling.align_attention(state, peak)
@@ -241,15 +245,19 @@ class PooledTerm(nn.Module):
 
     def summaries(self, states: tuple[State, ...], dtype: torch.dtype) -> Summaries:
         """What there is to read of each group, from the states of its pools."""
-        rows, by_cell = None, []
+        by_group, weights, by_cell = [], [], []
         for pool, state, weight in zip(self.pools, states, self.weights, strict=True):
             summary = pool.summary(state).to(dtype)
             if pool.by_cell:
                 by_cell.append(summary)
             else:
-                row = summary @ weight
-                rows = row if rows is None else rows + row
-        return Summaries(rows, tuple(by_cell))
+                by_group.append(summary)
+                weights.append(weight)
+        if not by_group:
+            return Summaries(None, tuple(by_cell))
+        # Groups are few: one product in full precision is cheaper than several in half.
+        with torch.autocast(weights[0].device.type, enabled=False):
+            return Summaries(torch.cat(by_group, dim=-1) @ torch.cat(weights), tuple(by_cell))
 
     def answers(self, summaries: Summaries, values: Tensor, groups: AnyGroups) -> Tensor | None:
         """What cells read that depends on themselves: (E, O)."""

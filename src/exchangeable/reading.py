@@ -1,4 +1,4 @@
-"""Files into frames: CSV, TSV, ``::``, Parquet, plain or compressed; every bad line is named.
+"""Text into frames: CSV, TSV, ``::``, plain or compressed; every bad line is named.
 
 polars parses. It fills short lines up without a word and cannot say where a long one is, so
 lines are counted here, and only where its answer leaves doubt.
@@ -103,21 +103,6 @@ def _unzipped(path: Path) -> bytes:
         if members[0].flag_bits & 1:
             raise InputError(f"{path}: the archive is encrypted; unpack it first")
         return archive.read(members[0])
-
-
-def is_parquet(source: Source) -> bool:
-    if isinstance(source, bytes):
-        return source[:4] == b"PAR1"
-    with source.open("rb") as file:
-        return file.read(4) == b"PAR1" or source.suffix.lower() == ".parquet"
-
-
-def read_parquet(name: str, source: Source) -> pl.DataFrame:
-    try:
-        return pl.read_parquet(io.BytesIO(source) if isinstance(source, bytes) else source)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{name}: not a whole Parquet file ({reason})") from None
 
 
 def lay_out(

@@ -14,6 +14,7 @@ Kind = Literal["levels", "real", "binary", "positives"]
 
 MOST_LEVELS = 101
 """A grid of more values than 0-100 has is taken for real numbers."""
+_AT_ONCE = 2**20  # values, so that a long table is not copied
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,17 @@ class Scale:
 
     @classmethod
     def of(cls, values: NDArray[np.float64], kind: Kind | None = None) -> Scale:
-        """The scale that observed values suggest, or the given kind if they allow it."""
+        """The scale that observed values suggest, or the given kind if they allow it.
+
+        Missing ones, which are NaN, suggest nothing.
+        """
         if kind is not None and kind not in get_args(Kind):
             raise InputError(f"scale must be one of {', '.join(get_args(Kind))}, but is {kind!r}")
-        distinct = np.unique(values)
+        distinct = _distinct(values)
+        if len(distinct) > MOST_LEVELS:
+            if kind is None or kind == "real":
+                return cls("real")
+            distinct = np.unique(values[~np.isnan(values)])
         guessed = _guess(distinct)
         if kind is None or kind == guessed.kind:
             return guessed
@@ -57,6 +65,17 @@ class Scale:
         if len(steps) and np.allclose(steps, steps[0]):
             return f"levels {self.levels[0]:g}-{self.levels[-1]:g} by {steps[0]:g}"
         return "levels " + ", ".join(f"{level:g}" for level in self.levels)
+
+
+def _distinct(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values that are there, ascending, or so many that they are more than any levels."""
+    found = np.empty(0)
+    for start in range(0, len(values), _AT_ONCE):
+        some = values[start : start + _AT_ONCE]
+        found = np.union1d(found, some[~np.isnan(some)])
+        if len(found) > MOST_LEVELS:
+            break
+    return found
 
 
 def _guess(distinct: NDArray[np.float64]) -> Scale:

@@ -20,13 +20,13 @@ from exchangeable.groups import Groups
 _SUMMED_AT_ONCE = 4096
 
 
-def fast(values: Tensor) -> bool:
+def fast(values: Tensor, *, outputs: int = 1, heads: int = 1) -> bool:
     """Whether there are kernels for these values: on a GPU, where Triton is installed."""
     if not values.is_cuda:
         return False
     from exchangeable import kernels
 
-    return kernels.available(values)
+    return kernels.supported(values, outputs=outputs, heads=heads)
 
 
 def segment_sum(values: Tensor, groups: Groups) -> Tensor:

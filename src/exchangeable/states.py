@@ -30,51 +30,73 @@ class Pools(NamedTuple):
     """(O,), scaled: the channels that dropout left. All cells, queried ones too, lose the same."""
 
 
-def written(poolings: Poolings, values: Tensor, cells: Cells) -> Pools:
-    """Pool cells, whose values are (E, K)."""
-    if isinstance(cells, Support) and fast(values) and _fusable(poolings):
-        return _written_on_a_gpu(poolings, values, cells)
-    return Pools(
-        {
-            axes: tuple(pool.write(values, cells.groups(axes)) for pool in pools)
-            for axes, pools in poolings.items()
-        }
-    )
+def written(poolings: Poolings, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
+    """The values of cells, (E, K), and their pools; see ``Layer.pooled``."""
+    if isinstance(cells, Support) and values.is_cuda and _fusable(poolings, values):
+        return _written_at_once(poolings, values, cells)
+    scores = _scores(poolings, values)
+
+    def state(pool: Pool, axes: Axes) -> State:
+        if isinstance(pool, AttentionPool):
+            return pool.weighed(values, scores[pool], cells.groups(axes))
+        return pool.write(values, cells.groups(axes))
+
+    pools = {axes: tuple(state(p, axes) for p in own) for axes, own in poolings.items()}
+    return values, Pools(pools)
 
 
-def _fusable(poolings: Poolings) -> bool:
-    """Whether one pass over the cells serves several pools."""
-    return all(
-        sum(isinstance(pool, AttentionPool) for pool in pools) <= 1
-        and any(type(pool) is not CountPool for pool in pools)
-        for pools in poolings.values()
-    )
+def _scores(poolings: Poolings, values: Tensor) -> dict[AttentionPool, Tensor]:
+    """The scores of all that attend, (E, H) each: one product is faster than many narrow ones."""
+    attending = [p for own in poolings.values() for p in own if isinstance(p, AttentionPool)]
+    if not attending:
+        return {}
+    weights: list[Tensor] = [pool.scores for pool in attending]
+    found = (values @ torch.cat(weights, dim=1)).split([w.shape[1] for w in weights], dim=-1)
+    return dict(zip(attending, found, strict=True))
 
 
-def _written_on_a_gpu(poolings: Poolings, values: Tensor, cells: Support) -> Pools:
+def _fusable(poolings: Poolings, values: Tensor) -> bool:
+    """Whether kernels serve several pools in one pass over the cells."""
+    scores = [_attention(pools) for pools in poolings.values()]
+    if not fast(values, heads=max((s.shape[1] for s in scores if s is not None), default=1)):
+        return False
+    # All attend or none, and something other than a count is asked for.
+    alike = len({s is None for s in scores}) == 1
+    return alike and any(isinstance(p, SumPool | AttentionPool) for p in poolings[()])
+
+
+def _attention(pools: Sequence[Pool]) -> Tensor | None:
+    return next((pool.scores for pool in pools if isinstance(pool, AttentionPool)), None)
+
+
+def _written_at_once(poolings: Poolings, values: Tensor, cells: Support) -> tuple[Tensor, Pools]:
     from exchangeable import kernels
 
     groups = {axes: cells.groups(axes) for axes in poolings}
-    scores = [
-        next((pool.scores for pool in pools if isinstance(pool, AttentionPool)), None)
-        for pools in poolings.values()
-    ]
     runs = [own.runs for own in groups.values()]
-    sums = dict(zip(poolings, kernels.pool_all(values, scores, runs, cells.writers), strict=True))
+    scores = [_attention(pools) for pools in poolings.values()]
+    given = [weight for weight in scores if weight is not None]
+    if given:
+        values, found = kernels.pool_all(values, given, runs, cells.writers)
+        sums: list[tuple[Tensor, ...]] = [tuple(pooled) for pooled in found]
+    else:
+        values, totals = kernels.sum_all(values, runs, cells.writers)
+        sums = [(total,) for total in totals]
+    by_axes = dict(zip(poolings, sums, strict=True))
 
     def state(pool: Pool, axes: Axes) -> State:
-        total, *attention = sums[axes]
         count = pooling.count_over(values, groups[axes])
         match pool:
             case AttentionPool():
-                return (*attention, count)
+                return (*by_axes[axes][1:], count)
             case CountPool():
                 return (count,)
-            case _ if isinstance(pool, SumPool) and not pool.peaked:
-                return total, count
+            case SumPool(peaked=False):
+                return by_axes[axes][0], count
         return pool.write(values, groups[axes])
 
-    return Pools({axes: tuple(state(p, axes) for p in pools) for axes, pools in poolings.items()})
+    pools = {axes: tuple(state(p, axes) for p in own) for axes, own in poolings.items()}
+    return values, Pools(pools)
 
 
 def merged(poolings: Poolings, one: Pools, other: Pools) -> Pools:

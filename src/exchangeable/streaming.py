@@ -73,17 +73,24 @@ class Stream:
         """Some of the cells."""
         return self.cells.part(*self.bounds[number], remember=len(self.cells) <= _REMEMBERED)
 
-    def condition(self, generator: Generator | None = None, *, through: bool = False) -> None:
+    def condition(
+        self,
+        generator: Generator | None = None,
+        *,
+        kept: Sequence[Tensor | None] | None = None,
+        through: bool = False,
+    ) -> None:
         """Work out the pools of all layers, and what they offer.
 
-        With ``through``, what the cells are at every layer stays for a backward pass.
+        ``kept`` are the channels that dropout leaves, where they were drawn before. With
+        ``through``, what the cells are at every layer stays for a backward pass.
         """
         for level, layer in enumerate(self.layers):
             whole = None
             for number in range(len(self.bounds)):
                 cells = self.part(number)
-                own = self._arrived(level, number, through=through)
-                part = layer.pooled(own, cells)
+                own, part = layer.pooled(self._arrived(level, number), cells)
+                self._wait(level, number, own, through=through)
                 if len(self.bounds) == 1 and self.among.size == 1:
                     whole = part
                     continue
@@ -92,37 +99,41 @@ class Stream:
                 states.take_in(layer.poolings, whole, part, cells)
             assert whole is not None
             whole = _exchanged(layer, whole, self.among)
-            whole = whole._replace(kept=layer.draw(own, generator))
+            drawn = layer.draw(own, generator) if kept is None else kept[level]
+            whole = whole._replace(kept=drawn)
             self.pools.append(whole)
             self.offered.append(layer.offered(whole, _first(level, self.features)))
 
-    def answers(self) -> Tensor:
-        """What the last layer gives for cells that only read, of this process: (Q, O)."""
+    def answers(self, *, everyone: bool = False) -> Tensor:
+        """What the last layer gives for cells that only read, or for all: (Q, O)."""
         last = len(self.layers) - 1
         given = []
         for number in range(len(self.bounds)):
             cells = self.part(number)
             y = self.layers[last].read(self.at(last, number), cells, self.offered[last])
-            given.append(y if cells.writers is None else y[~cells.writers])
+            given.append(y if everyone or cells.writers is None else y[~cells.writers])
         return torch.cat(given)
 
-    def _arrived(self, level: int, number: int, *, through: bool) -> Tensor:
+    def _arrived(self, level: int, number: int) -> Tensor:
         """What some cells are when they come to a layer for the first time."""
-        if level == 0:
-            return self._started(number)
-        if self.plan.keep == "recompute":
+        if level == 0 or self.plan.keep == "recompute":
             return self.at(level, number)
         cells, before = self.part(number), self.at(level - 1, number)
-        own = self.layers[level - 1].read(before, cells, self.offered[level - 1])
+        return self.layers[level - 1].read(before, cells, self.offered[level - 1])
+
+    def _wait(self, level: int, number: int, own: Tensor, *, through: bool) -> None:
+        """Put cells where they wait for the next layer, and for a backward pass."""
+        first = level == 0 and not own.requires_grad  # what comes in is quickly made again
+        if self.plan.keep == "recompute" or first:
+            return
         if level < len(self.layers) - 1 or through:
             self.waiting.put(level, number, own)
         if not through:
             self.waiting.forget(level - 1, number)
-        return own
 
     def at(self, level: int, number: int) -> Tensor:
         """What some cells are at a layer they came to before."""
-        if level and self.plan.keep != "recompute":
+        if self.waiting.has(level, number):
             return self.waiting.get(level, number).to(self.values.device)
         own, cells = self._started(number), self.part(number)
         for before in range(level):
@@ -217,7 +228,7 @@ class _Backward:
         for number in range(len(stream.bounds)):
             below = self._below(level, number)
             cells = stream.part(number)
-            part = layer.pooled(below, cells)
+            _, part = layer.pooled(below, cells)
             shares = states.aligned(poolings, part, stream.pools[level], cells)
             near = states.windows(poolings, written, cells)
             pairs = zip(states.sums(poolings, shares), near, strict=True)
@@ -274,6 +285,9 @@ class _Waiting:
         if content.size:
             mapped = np.memmap(file, np.uint8, "r+", start, content.shape)
             mapped[:] = content
+
+    def has(self, level: int, number: int) -> bool:
+        return (level, number) in self.held or (level, number) in self.places
 
     def get(self, level: int, number: int) -> Tensor:
         if self.plan.keep != "scratch":

@@ -6,31 +6,31 @@ either happened or are not known. What was found in the input is told in ``Table
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable import reading
+from exchangeable.columns import Columns
 from exchangeable.errors import InputError
 from exchangeable.frames import frame_of, native_frame, numbers_of
-from exchangeable.labels import UNKNOWN, Codes, Vocabulary, column_of, missing_labels
+from exchangeable.labels import UNKNOWN, Codes, Vocabulary, column_of
+from exchangeable.merging import Duplicates as Duplicates
+from exchangeable.merging import cell_numbers, merged
+from exchangeable.parquet import is_parquet
 from exchangeable.reading import Lines
 from exchangeable.roles import Roles, guess_roles
 from exchangeable.scale import Kind, Scale
 
 if TYPE_CHECKING:
     from exchangeable.array import ExchangeableArray, Support
-
-Rows = NDArray[np.int64] | slice
-Duplicates = Literal["error", "mean", "last", "first", "max"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +78,11 @@ class Table:
         """
         path = Path(path)
         source = reading.open_source(path)
-        if reading.is_parquet(source):
-            frame = reading.read_parquet(str(path), source)
-            return cls._of_frame(
-                frame, str(path), "polars", axes, value, time, duplicates, scale, None
-            )
+        if is_parquet(source):
+            file = Columns.of_parquet(str(path), source)
+            roles = guess_roles(str(path), list(file.types), axes, value, time, titled=True)
+            numbered = file.as_numbers(roles.value, roles.time)
+            return cls._of_columns(numbered, "polars", roles, duplicates, scale)
         lines = reading.lay_out(str(path), source, separator=separator, header=header)
         return cls.of_lines(
             lines,
@@ -114,7 +114,8 @@ class Table:
         kinds: dict[str, Any] = dict.fromkeys(roles.axes, pl.String)
         kinds |= {name: pl.Float64 for name in (roles.value, roles.time) if name is not None}
         frame, lines = _parsed(lines, kinds, skip_bad_lines)
-        return cls._of_columns(frame, layout.name, "polars", roles, duplicates, scale, lines)
+        columns = Columns.of_frame(layout.name, frame, lines)
+        return cls._of_columns(columns, "polars", roles, duplicates, scale)
 
     @classmethod
     def of(
@@ -181,46 +182,42 @@ class Table:
         for role in (roles.value, roles.time):
             if role is not None:
                 columns[role] = numbers_of(name, frame[role])
-        return cls._of_columns(pl.DataFrame(columns), name, native, roles, duplicates, scale, None)
+        found = Columns.of_frame(name, pl.DataFrame(columns))
+        return cls._of_columns(found, native, roles, duplicates, scale)
 
     @classmethod
     def _of_columns(
         cls,
-        frame: pl.DataFrame,
-        name: str,
+        columns: Columns,
         native: str,
         roles: Roles,
         duplicates: Duplicates,
         scale: Kind | None,
-        lines: Lines | None,
     ) -> Table:
         if duplicates not in get_args(Duplicates):
             known = ", ".join(get_args(Duplicates))
             raise InputError(f"duplicates must be one of {known}, but is {duplicates!r}")
-        notes = (f"{lines.bad:,} bad lines skipped",) if lines and lines.bad else ()
-        if len(frame) == 0:
-            raise InputError(f"{name}: rows are needed, but there are none")
-        index = np.empty((len(roles.axes), len(frame)), dtype=np.int64).T
+        bad = columns.lines.bad if columns.lines else 0
+        notes = (f"{bad:,} bad lines skipped",) if bad else ()
+        if columns.rows == 0:
+            raise InputError(f"{columns.name}: rows are needed, but there are none")
+        index = np.empty((len(roles.axes), columns.rows), dtype=np.int64).T
         with ThreadPoolExecutor(2) as pool:  # both cores: numbering the labels is the slow part
             asked = [
-                pool.submit(_vocabulary, name, frame[axis], lines, index[:, number])
+                pool.submit(columns.labels, axis, index[:, number])
                 for number, axis in enumerate(roles.axes)
             ]
             values, times = (
-                None if role is None else _numbers(name, frame[role], lines)
+                None if role is None else columns.numbers(role)
                 for role in (roles.value, roles.time)
             )
             vocabularies = [one.result() for one in asked]
         if values is None:
-            values = np.ones(len(frame))
-        shape = tuple(len(vocabulary) for vocabulary in vocabularies)
-        kept, source, merged, note = _merged(
-            name, index, values, shape, duplicates, vocabularies, lines
-        )
-        index, values = index[kept], merged
+            values = np.ones(columns.rows)
+        kept, source, values, note = merged(columns, index, values, vocabularies, duplicates)
+        index = index[kept]
         times = None if times is None else times[source]
-        missing = np.isnan(values)
-        guessed = Scale.of(values[~missing] if missing.any() else values, scale)
+        guessed = Scale.of(values, scale)
         table = cls(
             axes=roles.axes,
             vocabularies=tuple(vocabularies),
@@ -236,7 +233,7 @@ class Table:
         return table
 
     def __len__(self) -> int:
-        return int((~np.isnan(self.values)).sum())
+        return len(self.values) - int(np.count_nonzero(np.isnan(self.values)))
 
     def __repr__(self) -> str:
         return f"Table({self._sizes()}, {len(self):,} cells, {self.scale})"
@@ -295,9 +292,9 @@ class Table:
     def positions(self, data: Any) -> Codes:
         """Where labelled cells stand among the observed ones; each must be there."""
         cells = self.cells(data)
-        keys = _keys(self.index[~np.isnan(self.values)], self.shape)
+        keys = cell_numbers(self.index[~np.isnan(self.values)], self.shape)
         order = np.argsort(keys)
-        wanted = _keys(cells, self.shape)
+        wanted = cell_numbers(cells, self.shape)
         places = np.searchsorted(keys[order], wanted).clip(max=max(len(keys) - 1, 0))
         found = order[places] if len(keys) else places
         absent = (cells == UNKNOWN).any(axis=1) | (len(keys) == 0)
@@ -357,88 +354,3 @@ def _kept(frame: pl.DataFrame, lines: Lines, rows: pl.Series) -> tuple[pl.DataFr
     if numbers is None:
         numbers = reading.line_numbers(lines)
     return frame.filter(rows), replace(lines, numbers=numbers[rows.to_numpy()])
-
-
-def _vocabulary(name: str, column: pl.Series, lines: Lines | None, out: Codes) -> Vocabulary:
-    """The labels of an axis; the number of each row goes into ``out``."""
-    missing = missing_labels(column)
-    if missing.any():
-        where = _where(int(missing.argmax()), lines)
-        raise InputError(f"{name}: {where}: a label is needed in {column.name!r}, but it is empty")
-    vocabulary, _ = Vocabulary.of(column, out)
-    return vocabulary.with_whole_numbers() if lines else vocabulary
-
-
-def _numbers(name: str, column: pl.Series, lines: Lines | None) -> NDArray[np.float64]:
-    """A number per row, NaN where it is missing, which only an empty field means."""
-    numbers = column.to_numpy(writable=True)
-    wrong = ~np.isfinite(numbers)
-    if wrong.any():
-        wrong &= ~column.is_null().to_numpy()
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise InputError(
-            f"{name}: {_where(row, lines)}: a finite number is needed in {column.name!r}, but "
-            f"this is {numbers[row]}; leave the field empty if the value is missing"
-        )
-    return numbers
-
-
-def _where(row: int, lines: Lines | None) -> str:
-    return f"line {reading.line_of(lines, row)}" if lines else f"row {row + 1}"
-
-
-def _keys(index: Codes, shape: tuple[int, ...]) -> Codes:
-    """One number per cell, row by row of the array: (R, D) -> (R,)."""
-    keys = index[:, 0]
-    for axis, size in list(enumerate(shape))[1:]:
-        keys = keys * size
-        keys += index[:, axis]
-    return keys
-
-
-def _merged(
-    name: str,
-    index: Codes,
-    values: NDArray[np.float64],
-    shape: tuple[int, ...],
-    duplicates: Duplicates,
-    vocabularies: Sequence[Vocabulary],
-    lines: Lines | None,
-) -> tuple[Rows, Rows, NDArray[np.float64], tuple[str, ...]]:
-    """Which rows stay, from which rows their values came, and these, each cell coming once."""
-    if math.prod(shape) > 2**63 - 1:
-        raise InputError(f"{name}: at most 2^63 cells can be numbered, but the shape is {shape}")
-    seen = ~np.isnan(values)
-    numbers = _keys(index if seen.all() else index[seen], shape)
-    key = pl.Series("key", numbers)
-    distinct = key.n_unique()
-    asked = _keys(index[~seen], shape)
-    known = int(np.isin(asked, numbers).sum()) if len(asked) else 0
-    told = (f"{known:,} rows without a value ask for cells that have one",) if known else ()
-    if distinct == len(key):
-        return slice(None), slice(None), values, told
-    rows = np.flatnonzero(seen)
-    if duplicates == "error":
-        row = int(rows[int((~key.is_first_distinct()).arg_true()[0])])
-        labels = [v.decode(index[row : row + 1, a])[0] for a, v in enumerate(vocabularies)]
-        raise InputError(
-            f"{name}: {_where(row, lines)}: every cell may come once, but {tuple(labels)} comes "
-            f"again; choose duplicates mean, last, first or max"
-        )
-    frame = pl.DataFrame({"key": key, "value": values[seen], "row": rows})
-    value, place = pl.col("value"), pl.col("row")
-    how, whose = {
-        "mean": (value.mean(), place.last()),
-        "max": (value.max(), place.get(value.arg_max())),
-        "first": (value.first(), place.first()),
-        "last": (value.last(), place.last()),
-    }[duplicates]
-    kept = frame.group_by("key", maintain_order=True).agg(how, place.first(), whose.alias("source"))
-    merged, source = values.copy(), np.arange(len(values))
-    merged[kept["row"].to_numpy()] = kept["value"].to_numpy()
-    source[kept["row"].to_numpy()] = kept["source"].to_numpy()  # whose time the cell has
-    stays = np.sort(np.concatenate([kept["row"].to_numpy(), np.flatnonzero(~seen)]))
-    repeated = len(key) - distinct
-    note = f"{repeated:,} duplicate cells merged ({duplicates})"
-    return stays, source[stays], merged[stays], (note, *told)

@@ -24,6 +24,7 @@ from torch import Tensor
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import Failed, InputError
+from exchangeable.graphs import Captured, capturable
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
@@ -269,14 +270,14 @@ def train(
     sampler = sampler_of(task.observed.support, config)
     started, first, saved = time.perf_counter(), run.step, time.perf_counter()
     loss, cells = math.nan, 0
+    captured = _captured(run, codec, task, sampler, how)
     with stoppable() as asked_to_stop, clear_about_memory(), _threads(task, device):
         if run.step == 0 and len(task.validation) and not run.history:
             run.judge(validation_rmse(run.averaged, codec, task, how), loss=0.0)
         while run.step < config.steps and not _given_up(run, config):
             some = _drawn(task.observed, sampler, run.draws)
             try:
-                with _narrow(device, how.precision):
-                    loss = _step(run, codec, task, some, config, how)
+                loss = _step(run, codec, task, some, config, how, captured)
             except Failed:
                 if save is not None:
                     save(run)  # the best weights so far are worth keeping
@@ -290,10 +291,11 @@ def train(
             now = time.perf_counter()
             if report is not None:
                 report(_progress(run, config, loss, cells, now - started, run.step - first))
-            if save is not None and (asked_to_stop() or now - saved > save_every):
+            stopping = how.among.any(asked_to_stop())
+            if save is not None and (stopping or now - saved > save_every):
                 save(run)
                 saved = now
-            if asked_to_stop():
+            if stopping:
                 raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, as asked")
         if not len(task.validation):
             run.best.load_state_dict(run.averaged.state_dict())
@@ -307,21 +309,26 @@ def _step(
     some: ExchangeableArray,
     config: TrainingConfig,
     how: How,
+    captured: Captured | None,
 ) -> float:
     hide = hidden(some.support, config, run.draws).to(some.values.device)
     first, last = how.among.share(len(some))
     mine = hide[first:last]
     truth = some.values[first:last][mine].squeeze(1).float()
     run.model.train()
-    outputs = run.model.rebuild(
-        some,
-        hide,
-        task.features,
-        run.drops,
-        encode=encoding(codec, task.reference),
-        plan=how.plan,
-        among=how.among,
-    )
+    if captured is not None:
+        outputs = captured(hide, run.drops)
+    else:
+        with _narrow(some.values.device, how.precision):
+            outputs = run.model.rebuild(
+                some,
+                hide,
+                task.features,
+                run.drops,
+                encode=encoding(codec, task.reference),
+                plan=how.plan,
+                among=how.among,
+            )
     answers = codec.read(outputs.float(), task.reference)
     loss = loss_of(answers, truth, task.reference, config.loss, config.squared_weight)
     if how.among.size > 1:  # the mean over all hidden cells is a mean of the processes' means
@@ -335,6 +342,22 @@ def _step(
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
     run.optimiser.step()
     return float(total)
+
+
+def _captured(run: Run, codec: Codec, task: Task, sampler: Sampler, how: How) -> Captured | None:
+    """Steps that are always over the same cells, on a GPU, as a graph."""
+    whole = isinstance(sampler, Full) and how.plan is None and how.among.size == 1
+    if not whole or not capturable(run.model, task.observed):
+        return None
+    run.model.train()
+    device = task.observed.values.device
+    return Captured(
+        run.model,
+        task.observed,
+        task.features,
+        encoding(codec, task.reference),
+        lambda: _narrow(device, how.precision),
+    )
 
 
 def _sum_gradients(model: MemoryModel, among: Processes) -> None:
@@ -453,7 +476,8 @@ def _narrow(device: torch.device, precision: Precision) -> AbstractContextManage
     """bfloat16 for products where the device is made for it, sums stay wide."""
     able = device.type == "cuda" and torch.cuda.is_bf16_supported()
     if precision == "bfloat16" or (precision == "auto" and able):
-        return torch.autocast(device.type, dtype=torch.bfloat16)
+        # What is cast is cast again: a graph cannot refer to a copy that is gone.
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
     return nullcontext()
 
 

@@ -22,6 +22,7 @@ from exchangeable.files import write_whole
 if TYPE_CHECKING:
     from exchangeable.completer import Completer, Watch
     from exchangeable.datasets.source import Dataset
+    from exchangeable.distributed import Processes
     from exchangeable.table import Table
 
 P = ParamSpec("P")
@@ -61,6 +62,9 @@ FeatureFiles = Annotated[
         "--features",
         help="AXIS=FILE with features of its members, for models that are trained; again.",
     ),
+]
+Memory = Annotated[
+    str | None, typer.Option(help="Memory to take at most, as in 4GB; else most of what is free.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
@@ -102,7 +106,8 @@ def one_line(command: Callable[P, R]) -> Callable[P, R]:
         try:
             return command(*args, **options)
         except InputError as error:
-            _tell(error)
+            if os.environ.get("RANK", "0") == "0":  # one process of many says it
+                _tell(error)
             raise typer.Exit(2) from None
         except Failed as error:
             _tell(error)
@@ -176,12 +181,13 @@ AS_IT_LOOKS = Reading()
 class Teller:
     """Tells what was found and done: in lines as it happens, or all at once as JSON."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, among: Processes | None = None) -> None:
         self.as_json = as_json
+        self.silent = among is not None and not among.first
         self.facts: dict[str, Any] = {}
 
     def say(self, *sentences: str) -> None:
-        if not self.as_json:
+        if not self.as_json and not self.silent:
             for sentence in sentences:
                 typer.echo(f"  {sentence}")
 
@@ -189,6 +195,8 @@ class Teller:
         self.facts |= facts
 
     def end(self, sentence: str = "") -> None:
+        if self.silent:
+            return
         if self.as_json:
             typer.echo(json.dumps(self.facts, default=str))  # labels may be dates
         elif sentence:
@@ -196,8 +204,11 @@ class Teller:
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
+def watching(among: Processes | None = None) -> Iterator[Watch]:
     """Progress on standard error once something takes two seconds; a line now and then in logs."""
+    if among is not None and not among.first:
+        yield lambda what, share: None
+        return
     if not sys.stderr.isatty():
         yield _lines()
         return
@@ -263,14 +274,17 @@ def fitted(
     device: str,
     features: dict[str, Any] | None,
     teller: Teller,
+    memory: str | None = None,
+    among: Processes | None = None,
 ) -> Completer:
     """A completer that has read a table, after it was told what is in it."""
     from exchangeable.completer import Completer
+    from exchangeable.distributed import ALONE
 
     teller.say(*table.found)
-    with watching() as watch:
-        completer = Completer(model, seed=seed, device=device)
-        completer.fit_table(table, features=features, watch=watch)
+    with watching(among) as watch:
+        completer = Completer(model, seed=seed, device=device, memory=memory)
+        completer.fit_table(table, features=features, watch=watch, among=among or ALONE)
     teller.say(*[note for note in completer.notes_ if note not in table.found])
     teller.know(notes=list(completer.notes_), model=completer.model_name_)
     return completer

@@ -13,6 +13,7 @@ from exchangeable.cli.common import (
     Device,
     FeatureFiles,
     Force,
+    Memory,
     Model,
     Reading,
     Seed,
@@ -57,15 +58,19 @@ def complete(
     features: FeatureFiles = None,
     seed: Seed = 0,
     device: Device = "auto",
+    memory: Memory = None,
     force: Force = False,
     reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
     """Fill in a table: predictions with an 80 % interval.
 
-    The cells to fill are those whose value is empty, those of --queries, or --all.
+    The cells to fill are those whose value is empty, those of --queries, or --all. Under
+    torchrun several processes share the work, and the first of them writes.
     """
-    from exchangeable import answers
+    from exchangeable import answers, fitting
+    from exchangeable.budget import size_of
+    from exchangeable.distributed import processes
 
     if queries is not None and every:
         raise InputError("cells are those of --queries or --all of them, but both were given")
@@ -77,21 +82,28 @@ def complete(
         check_drawable()
         if report.resolve() == place.resolve():
             raise InputError(f"answers and report need files of their own, but both are {report}")
-    teller = Teller(as_json)
-    found, _ = reading.open(table)
-    # All that can be wrong is found out before anything is fitted.
-    asked = answers.Asked.of(found, queries=queries, every=every, limit=limit)
-    members = feature_files(features)
-    completer = fitted(found, model, seed, device, members, teller)
-    with watching() as watch:
-        frame = asked.answered(completer, watch)
-    write_frame(place, frame)
-    if report is not None:
-        from exchangeable.report import page
+    size_of(memory)
+    with processes() as among:
+        teller = Teller(as_json, among)
+        found, _ = reading.open(table)
+        # All that can be wrong is found out before anything is fitted.
+        asked = answers.Asked.of(found, queries=queries, every=every, limit=limit)
+        found = fitting.in_label_order(found, in_place=True)
+        members = feature_files(features)
+        completer = fitted(found, model, seed, device, members, teller, memory, among)
+        with watching(among) as watch:
+            frame = asked.answered(completer, watch)
+        content = None
+        if report is not None:
+            from exchangeable.report import page
 
-        with watching() as watch:
-            content = page(table, found, completer, watch, members)
-        write_whole(report, lambda path: path.write_text(content, encoding="utf-8"))
+            with watching(among) as watch:
+                content = page(table, found, completer, watch, members)
+        if among.first:
+            write_frame(place, frame)
+            if report is not None and content is not None:
+                written = content
+                write_whole(report, lambda path: path.write_text(written, encoding="utf-8"))
     teller.know(
         out=str(place),
         answered=asked.number,

@@ -15,6 +15,7 @@ from exchangeable.cli.common import (
     Device,
     FeatureFiles,
     Force,
+    Memory,
     Reading,
     Seed,
     TableArgument,
@@ -80,20 +81,25 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where --out stands.")] = False,
     seed: Seed = 0,
     device: Device = "auto",
+    memory: Memory = None,
     force: Force = False,
     reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on."""
+    """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on.
+
+    Under torchrun several processes share the cells, and the first of them saves.
+    """
     _check_out(out, force, resume, ", --resume goes on with it")
     from exchangeable import fitting
-    from exchangeable.budget import device_of
+    from exchangeable.budget import device_of, size_of
+    from exchangeable.distributed import processes
     from exchangeable.inputs import checked_seed
     from exchangeable.recipes import recipe_of
     from exchangeable.trained import Execution, train_model
     from exchangeable.values import codec_for
 
-    chosen, where, teller = recipe_of(recipe), device_of(device), Teller(as_json)
+    chosen, limit = recipe_of(recipe), size_of(memory)
     seed = checked_seed(seed)
     changed = {
         "steps": steps,
@@ -109,33 +115,38 @@ def train(
     given = {name: setting for name, setting in changed.items() if setting is not None}
     training = replace(chosen.training, **given)  # type: ignore[arg-type]
     _check_precision(precision)
-    found = _shown(reading, table, split)
-    cells, notes = fitting.observed_cells(fitting.in_label_order(found), seed)
-    teller.say(*notes)
-    members = fitting.Members.of(fitting.in_label_order(found), feature_files(features))
-    codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
-    config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
-    kept_back = fitting.Validation(validation, seed)
-    task = fitting.task_of(cells, members.values, kept_back)
-    with watching() as watch:
-        trained = train_model(
-            config,
-            codec,
-            task,
-            training,
-            name=recipe,
-            facts=fitting.facts_of(cells, kept_back, members),
-            execution=Execution(
-                where,
-                precision=precision,  # type: ignore[arg-type]
-                folder=out,
-                save_every=save_every,
-                report=fitting.reporting(watch),
-                say=teller.say,
-            ),
-            resume=resume,
-        )
-    _end(teller, trained, out)
+    with processes() as among:
+        teller = Teller(as_json, among)
+        found = _shown(reading, table, split)
+        found = fitting.in_label_order(found)
+        cells, notes = fitting.observed_cells(found, seed)
+        teller.say(*notes)
+        members = fitting.Members.of(found, feature_files(features))
+        codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
+        config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
+        kept_back = fitting.Validation(validation, seed)
+        task = fitting.task_of(cells, members.values, kept_back)
+        with watching(among) as watch:
+            trained = train_model(
+                config,
+                codec,
+                task,
+                training,
+                name=recipe,
+                facts=fitting.facts_of(cells, kept_back, members),
+                execution=Execution(
+                    device_of(device),
+                    precision=precision,  # type: ignore[arg-type]
+                    folder=out,
+                    save_every=save_every,
+                    memory=limit,
+                    among=among,
+                    report=fitting.reporting(watch),
+                    say=teller.say,
+                ),
+                resume=resume,
+            )
+        _end(teller, trained, out)
 
 
 @one_line

@@ -1,0 +1,37 @@
+"""exchangeable: a baseline by its name, or a trained model's folder."""
+
+from __future__ import annotations
+
+import sys
+
+import polars as pl
+from harness import Cells, Floats, Labels, run
+
+from exchangeable import Completer
+
+NEWCOMER = -1
+"""No label in the data is negative."""
+
+
+class Ours:
+    """The completer as it comes."""
+
+    package = "exchangeable"
+    refits = False
+
+    def __init__(self, model: str) -> None:
+        self.model = Completer(model, device="cpu")
+
+    def fit(self, train: Cells) -> None:
+        self.model.fit(pl.DataFrame({"user": train.users, "item": train.items}), train.values)
+
+    def predict(self, test: Cells) -> Floats:
+        return self.model.predict(pl.DataFrame({"user": test.users, "item": test.items}))
+
+    def serve(self, items: Labels, values: Floats) -> object:
+        own = dict(zip(items.tolist(), values.tolist(), strict=True))
+        return self.model.recommend(NEWCOMER, n=10, ratings=own)
+
+
+if __name__ == "__main__":
+    run(Ours(sys.argv[3]))

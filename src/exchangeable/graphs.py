@@ -1,0 +1,104 @@
+"""Training steps captured as CUDA graphs: thousands of small launches become two.
+
+A step over a whole table does the same things every time; only which cells are hidden and which
+channels are dropped differ, and these are inputs. Launched one by one, the small products of a
+step take longer to start than to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from exchangeable.array import ExchangeableArray
+from exchangeable.layers import Features
+from exchangeable.memory import Encode, MemoryModel
+from exchangeable.pools import LeastSquaresPool
+from exchangeable.segments import fast
+from exchangeable.streaming import Plan, Stream
+
+Narrow = Callable[[], AbstractContextManager[Any]]
+
+
+def capturable(model: MemoryModel, cells: ExchangeableArray) -> bool:
+    """Whether a step on these cells can be captured: on a GPU, by kernels that never wait."""
+    solving = any(isinstance(module, LeastSquaresPool) for module in model.modules())
+    small = cells.values.new_zeros(1, 1, dtype=torch.float32)
+    return not solving and not model.literal and fast(small)
+
+
+class Captured:
+    """``MemoryModel.rebuild`` of one table, for any mask."""
+
+    def __init__(
+        self,
+        model: MemoryModel,
+        cells: ExchangeableArray,
+        features: Features | None,
+        encode: Encode,
+        narrow: Narrow,
+    ) -> None:
+        self.model, self.cells = model, cells
+        whole = _Whole(model, cells, features, encode, narrow)
+        writers = torch.arange(len(cells), device=cells.values.device) % 2 == 0
+        given = (writers, *self._drawn(torch.Generator()))
+        self.graph: Any = torch.cuda.make_graphed_callables(whole, given, allow_unused_input=True)
+
+    def __call__(self, hidden: Tensor, generator: Generator | None) -> Tensor:
+        """Answers for the cells of a mask, given the others: (Q, O)."""
+        # Looked up before anything is launched: it waits for the device.
+        places = hidden.nonzero().squeeze(1)
+        outputs: Tensor = self.graph(~hidden, *self._drawn(generator))
+        return outputs.index_select(0, places)
+
+    def _drawn(self, generator: Generator | None) -> list[Tensor]:
+        """What dropout leaves at each layer that has it, brought to the device in one go."""
+        like = torch.empty(0)
+        drawn = [layer.draw(like, generator) for layer in self.model.layers]
+        kept = [part for part in drawn if part is not None]
+        if not kept:
+            return []
+        sizes = [len(part) for part in kept]
+        return list(torch.cat(kept).to(self.cells.values.device).split(sizes))
+
+
+class _Whole(nn.Module):
+    """All cells through all layers, as a function of who writes and of what is dropped."""
+
+    def __init__(
+        self,
+        model: MemoryModel,
+        cells: ExchangeableArray,
+        features: Features | None,
+        encode: Encode,
+        narrow: Narrow,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        # Encoded once: nothing of it changes from step to step.
+        self.start, self.support = model.observe(encode(cells.values)), cells.support
+        self.features, self.narrow = features, narrow
+
+    def forward(self, writers: Tensor, *kept: Tensor) -> Tensor:
+        given = iter(kept)
+        dropping = [
+            next(given) if getattr(getattr(layer, "dropout", None), "share", 0) else None
+            for layer in self.model.layers
+        ]
+        cells = self.support.written_by(writers)
+        plan = Plan(together=max(len(cells), 1))
+        stream = Stream(
+            list(self.model.layers),
+            cells,
+            self.start,
+            lambda values: values,
+            features=self.features,
+            plan=plan,
+        )
+        with self.narrow():
+            stream.condition(kept=dropping, through=True)
+            return stream.answers(everyone=True)

@@ -1,0 +1,287 @@
+# mypy: ignore-errors
+"""What pools cells on the GPU: programs in Triton's dialect of Python, many copies of each.
+
+Blocks have power-of-two sides of 16 or more: ``WIDE`` pads the channels, ``COLUMNS`` the heads.
+Sums are kept in float32. Rows are addressed in 64 bits: 100 million cells of 64 channels do not
+fit 32.
+"""
+
+from __future__ import annotations
+
+from exchangeable.kernels.dialect import jit, tl
+
+# Sums and maxima of groups ---------------------------------------------------------------
+
+
+@jit
+def reduce_rows(
+    values,  # (E, K)
+    order,  # (E,) the rows in the order of ``starts``
+    starts,  # (P + 1,)
+    writers,  # (E,) uint8
+    out,  # (P, K) float32
+    K: tl.constexpr,
+    WIDE: tl.constexpr,
+    CELLS: tl.constexpr,
+    LARGEST: tl.constexpr,
+    SORTED: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Program p: the sum, or the largest, of the rows from starts[p] up to starts[p + 1]."""
+    piece = tl.program_id(0)
+    channel = tl.arange(0, WIDE)
+    start, end = tl.load(starts + piece), tl.load(starts + piece + 1)
+    nothing = float("-inf") if LARGEST else 0.0
+    found = tl.full([CELLS, WIDE], nothing, tl.float32)
+    for at in range(start, end, CELLS):
+        row, inside = _rows(order, writers, at, end, CELLS, SORTED, MASKED)
+        place = row.to(tl.int64)[:, None] * K + channel[None, :]
+        known = inside[:, None] & (channel < K)[None, :]
+        value = tl.load(values + place, mask=known, other=nothing).to(tl.float32)
+        found = tl.maximum(found, value) if LARGEST else found + value
+    whole = tl.max(found, axis=0) if LARGEST else tl.sum(found, axis=0)
+    tl.store(out + piece.to(tl.int64) * K + channel, whole, mask=channel < K)
+
+
+@jit
+def _rows(order, writers, at, end, CELLS: tl.constexpr, SORTED: tl.constexpr, MASKED: tl.constexpr):
+    """The next rows of a chunk, and which of them are there and write."""
+    row = at + tl.arange(0, CELLS)
+    inside = row < end
+    if not SORTED:
+        row = tl.load(order + row, mask=inside, other=0)
+    if MASKED:
+        inside = inside & (tl.load(writers + row, mask=inside, other=0) != 0)
+    return row, inside
+
+
+# Attention -------------------------------------------------------------------------------
+
+
+@jit
+def attend_chunks(
+    values,  # (E, K)
+    scores,  # (K, H)
+    order,
+    starts,
+    writers,
+    totals,  # (C, K) float32, and so are all that follow
+    peaks,  # (C, H)
+    weights,  # (C, H)
+    weighted,  # (C, K)
+    K: tl.constexpr,
+    WIDE: tl.constexpr,
+    HEADS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CELLS: tl.constexpr,
+    SORTED: tl.constexpr,
+    MASKED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Program c: the sum of chunk c's cells, and their sum weighted by exp(score - peak).
+
+    The columns behind the last head have scores of 0, so that they weigh each cell by exactly
+    1: the first of them makes the plain sum, in the same product as the weighted ones.
+    """
+    chunk = tl.program_id(0)
+    channel, column = tl.arange(0, WIDE), tl.arange(0, COLUMNS)
+    of_head = (channel < K)[:, None] & (column < HEADS)[None, :]
+    score = tl.load(scores + channel[:, None] * HEADS + column[None, :], mask=of_head, other=0.0)
+    score = score.to(values.dtype.element_ty)
+    start, end = tl.load(starts + chunk), tl.load(starts + chunk + 1)
+    peak = tl.full([COLUMNS], float("-inf"), tl.float32)
+    weight = tl.zeros([COLUMNS], tl.float32)
+    moment = tl.zeros([COLUMNS, WIDE], tl.float32)
+    for at in range(start, end, CELLS):
+        row, inside = _rows(order, writers, at, end, CELLS, SORTED, MASKED)
+        place = row.to(tl.int64)[:, None] * K + channel[None, :]
+        known = inside[:, None] & (channel < K)[None, :]
+        value = tl.load(values + place, mask=known, other=0.0)
+        scored = tl.dot(value, score, input_precision=PRECISION)
+        scored = tl.where(inside[:, None], scored, float("-inf"))
+        higher = tl.maximum(peak, tl.max(scored, axis=0))
+        # Where no cell has written yet, -inf less -inf would be no number.
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        share = tl.exp(scored - base[None, :])
+        rescale = tl.exp(peak - base)
+        weight = weight * rescale + tl.sum(share, axis=0)
+        moment = moment * rescale[:, None]
+        share = tl.trans(share.to(value.dtype))
+        moment = tl.dot(share, value, moment, input_precision=PRECISION)
+        peak = higher
+    chunk = chunk.to(tl.int64)
+    tl.store(peaks + chunk * HEADS + column, peak, mask=column < HEADS)
+    tl.store(weights + chunk * HEADS + column, weight, mask=column < HEADS)
+    total = tl.sum(tl.where((column == HEADS)[:, None], moment, 0.0), axis=0)
+    own = column[:, None] == (channel // (K // HEADS))[None, :]
+    tl.store(totals + chunk * K + channel, total, mask=channel < K)
+    sliced = tl.sum(tl.where(own, moment, 0.0), axis=0)
+    tl.store(weighted + chunk * K + channel, sliced, mask=channel < K)
+
+
+@jit
+def attend_groups(
+    chunk_totals,
+    chunk_peaks,
+    chunk_weights,
+    chunk_weighted,
+    starts,  # (G + 1,) the first chunk of each group
+    totals,  # (G, K) float32, and so are all that follow
+    peaks,  # (G, H)
+    weights,  # (G, H)
+    weighted,  # (G, K)
+    K: tl.constexpr,
+    WIDE: tl.constexpr,
+    HEADS: tl.constexpr,
+    CHUNKS: tl.constexpr,
+):
+    """Program g: merge the chunks of group g, rescaled to their highest peak.
+
+    Each channel repeats what its head has: that is cheaper than two kinds of blocks.
+    """
+    group = tl.program_id(0)
+    channel = tl.arange(0, WIDE)
+    head = channel // (K // HEADS)
+    start, end = tl.load(starts + group), tl.load(starts + group + 1)
+    peak = tl.full([WIDE], float("-inf"), tl.float32)
+    weight = tl.zeros([WIDE], tl.float32)
+    total = tl.zeros([WIDE], tl.float32)
+    moment = tl.zeros([WIDE], tl.float32)
+    for at in range(start, end, CHUNKS):
+        chunk = at + tl.arange(0, CHUNKS)
+        known = (chunk < end)[:, None] & (channel < K)[None, :]
+        by_head = chunk.to(tl.int64)[:, None] * HEADS + head[None, :]
+        by_channel = chunk.to(tl.int64)[:, None] * K + channel[None, :]
+        part = tl.load(chunk_peaks + by_head, mask=known, other=float("-inf"))
+        higher = tl.maximum(peak, tl.max(part, axis=0))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        rescale, part = tl.exp(peak - base), tl.exp(part - base[None, :])
+        more = tl.load(chunk_weights + by_head, mask=known, other=0.0)
+        weight = weight * rescale + tl.sum(part * more, axis=0)
+        more = tl.load(chunk_weighted + by_channel, mask=known, other=0.0)
+        moment = moment * rescale + tl.sum(part * more, axis=0)
+        total += tl.sum(tl.load(chunk_totals + by_channel, mask=known, other=0.0), axis=0)
+        peak = higher
+    group = group.to(tl.int64)
+    first = (channel < K) & (channel % (K // HEADS) == 0)
+    tl.store(peaks + group * HEADS + head, peak, mask=first)
+    tl.store(weights + group * HEADS + head, weight, mask=first)
+    tl.store(totals + group * K + channel, total, mask=channel < K)
+    tl.store(weighted + group * K + channel, moment, mask=channel < K)
+
+
+@jit(do_not_specialize=["cells"])
+def pool_gradient(
+    values,  # (E, K)
+    further,  # (E, K) gradient of the values from elsewhere
+    ids,  # by grouping: (E,)
+    scores,  # by grouping: (K, H)
+    peaks,  # by grouping: (G, H) float32
+    d_weight,  # by grouping: (G, H) float32
+    d_total,  # by grouping: (G, K) in the values' type
+    d_weighted,  # by grouping: (G, K) in the values' type
+    writers,
+    d_values,  # (E, K)
+    d_scores,  # (P, K, COLUMNS) float32, grouping after grouping
+    cells,
+    NUMBER: tl.constexpr,
+    K: tl.constexpr,
+    WIDE: tl.constexpr,
+    HEADS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CELLS: tl.constexpr,
+    TOTAL: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    FURTHER: tl.constexpr,
+    FAR: tl.constexpr,  # whether there are too many groups for offsets of 32 bits
+    MASKED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Program p: what every P-th tile of cells gave to the sums of its groups.
+
+        d_score = weight * (sum of value * d_weighted over the head's channels + d_weight)
+        d_value = d_total + weight * d_weighted + d_score @ scores'
+
+    The heads of all groupings stand side by side as columns. ``spread`` copies a head's column
+    to its channels, and its transpose sums channels by head.
+    """
+    ATTENTION: tl.constexpr = WEIGHT or WEIGHTED
+    program = tl.program_id(0)
+    channel, column = tl.arange(0, WIDE), tl.arange(0, COLUMNS)
+    kind = values.dtype.element_ty
+    if ATTENTION:
+        score = _side_by_side(scores, NUMBER, K, WIDE, HEADS, COLUMNS).to(kind)
+        d_score_weight = tl.zeros([WIDE, COLUMNS], tl.float32)
+    for tile in range(program, tl.cdiv(cells, CELLS), tl.num_programs(0)):
+        cell = tile * CELLS + tl.arange(0, CELLS)
+        inside = cell < cells
+        writes = inside
+        if MASKED:
+            writes = inside & (tl.load(writers + cell, mask=inside, other=0) != 0)
+        # Only the start is told in 64 bits: offsets of that size would take most registers.
+        start = tl.cast(tile, tl.int64) * (CELLS * K)
+        place = tl.arange(0, CELLS)[:, None] * K + channel[None, :]
+        known = inside[:, None] & (channel < K)[None, :]
+        written = writes[:, None] & (channel < K)[None, :]
+        d_value = tl.zeros([CELLS, WIDE], tl.float32)
+        if FURTHER:
+            d_value += tl.load(further + start + place, mask=known, other=0.0).to(tl.float32)
+        if ATTENTION:
+            value = tl.load(values + start + place, mask=known, other=0.0)
+            peak = tl.zeros([CELLS, COLUMNS], tl.float32)
+            d_share = tl.zeros([CELLS, COLUMNS], tl.float32)
+            for i in tl.static_range(NUMBER):
+                head = column - i * HEADS
+                group = _groups(ids[i] + cell, inside, FAR)
+                own = writes[:, None] & ((head >= 0) & (head < HEADS))[None, :]
+                by_head = group[:, None] * HEADS + head[None, :]
+                peak += tl.load(peaks[i] + by_head, mask=own, other=0.0)
+                if WEIGHT:
+                    d_share += tl.load(d_weight[i] + by_head, mask=own, other=0.0)
+            scored = tl.dot(value, score, input_precision=PRECISION) - peak
+            share = tl.exp(tl.where(writes[:, None], scored, float("-inf")))
+        for i in tl.static_range(NUMBER):
+            group = _groups(ids[i] + cell, inside, FAR)
+            by_channel = group[:, None] * K + channel[None, :]
+            if TOTAL:
+                d_value += tl.load(d_total[i] + by_channel, mask=written, other=0.0).to(tl.float32)
+            if WEIGHTED:
+                slope = tl.load(d_weighted[i] + by_channel, mask=written, other=0.0).to(tl.float32)
+                spread = column[:, None] == (i * HEADS + channel // (K // HEADS))[None, :]
+                spread = spread.to(tl.float32).to(kind)
+                d_value += slope * tl.dot(share.to(kind), spread, input_precision=PRECISION)
+                slope = (slope * value.to(tl.float32)).to(kind)
+                d_share = tl.dot(slope, tl.trans(spread), d_share, input_precision=PRECISION)
+        if ATTENTION:
+            d_score = (share * d_share).to(kind)
+            d_value = tl.dot(d_score, tl.trans(score), d_value, input_precision=PRECISION)
+            d_score_weight = tl.dot(
+                tl.trans(value), d_score, d_score_weight, input_precision=PRECISION
+            )
+        tl.store(d_values + start + place, d_value.to(kind), mask=known)
+    if ATTENTION:
+        entry = (program * K + channel[:, None]) * COLUMNS + column[None, :]
+        tl.store(d_scores + entry, d_score_weight, mask=(channel < K)[:, None])
+
+
+@jit
+def _groups(places, inside, FAR: tl.constexpr):
+    group = tl.load(places, mask=inside, other=0)
+    return group.to(tl.int64) if FAR else group
+
+
+@jit
+def _side_by_side(
+    scores, NUMBER: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr,
+    HEADS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The weights of all groupings' scores: (K, COLUMNS)."""
+    channel, column = tl.arange(0, WIDE), tl.arange(0, COLUMNS)
+    joined = tl.zeros([WIDE, COLUMNS], tl.float32)
+    for i in tl.static_range(NUMBER):
+        head = column - i * HEADS
+        own = (channel < K)[:, None] & ((head >= 0) & (head < HEADS))[None, :]
+        entry = channel[:, None] * HEADS + head[None, :]
+        joined += tl.load(scores[i] + entry, mask=own, other=0.0).to(tl.float32)
+    return joined

@@ -116,10 +116,16 @@ _WHERE = {
 
 
 def _keep(waiting: int, room: int) -> Keep:
+    """Where cells wait: a file that memory not counted as taken can cache, or nowhere.
+
+    Between two layers a cell does little: a file that is read and written at the speed of a disk
+    takes longer than to compute it again.
+    """
     if waiting <= room:
         return "memory"
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    return "scratch" if waiting <= _SHARE * free else "recompute"
+    disk = shutil.disk_usage(tempfile.gettempdir()).free
+    cached = free_memory(torch.device("cpu"))
+    return "scratch" if waiting <= _SHARE * min(disk, cached) else "recompute"
 
 
 def memory_size(model: MemoryModel, directory: Directory) -> int:

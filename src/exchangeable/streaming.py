@@ -332,7 +332,7 @@ def _together(cells: Support) -> int:
     if cells.index.is_cuda:
         return _ON_A_GPU
     # Cells in order of their first axis meet few of its members at a time.
-    return max(_TOGETHER, 2 * sum(cells.shape[1:]), 2 * min(cells.shape[0], _TOGETHER))
+    return max(_TOGETHER, 4 * sum(cells.shape[1:]))
 
 
 def _by_part(gradient: Tensor, parts: Sequence[Support]) -> list[Tensor]:

@@ -189,7 +189,7 @@ class ModelAnswerer:
         plan, sentence = plan_of_conditioning(
             trained.model, observed.support.directory, len(cells), memory
         )
-        if plan.keep != "memory":
+        if plan.keep != "memory" or not plan.pools:
             say(sentence)
         with torch.no_grad():
             known = trained.model.condition(
@@ -224,7 +224,7 @@ class ModelAnswerer:
 
     def anew(self, *, replaced: bool) -> bool:
         # A value cannot be taken out of a pool, nor can features be put before the last ones.
-        return replaced or self.features is not None
+        return replaced or self.features is not None or not self.memory.pools
 
     def refreshed(self, cells: Cells, memory: int | None = None) -> ModelAnswerer:
         device = next(self.trained.model.parameters()).device
@@ -243,9 +243,11 @@ class ModelAnswerer:
 
     def factors(self) -> tuple[Floats, ...]:
         """Of a factorized model; of others, what a member's cells average to at the end."""
-        for layer, pools in zip(self.trained.model.layers, self.memory.pools, strict=True):
+        for layer, offered in zip(self.trained.model.layers, self.memory.offered, strict=True):
             if isinstance(layer, FactorLayer):
-                return tuple(_numbers(factor[:-1]) for factor in layer.factors(pools))
+                return tuple(_numbers(rows[:-1]) for rows, _ in offered.on.values())
+        if not self.memory.pools:
+            raise InputError("factors need the pools, which memory was too short for: give more")
         states = self.memory.pools[-1].states
         axes = range(len(self.memory.shape))
         return tuple(_numbers(read_mean(states[(axis,)][0])[:-1]) for axis in axes)

@@ -21,6 +21,7 @@ from exchangeable.values import Codec, loss_of
 
 _SAMPLE = 4096
 _SHARE = 0.8  # of what is free; the rest is for what was not counted
+_SORTED = 50  # bytes of a cell whose groups are remembered in order
 _SLACK = 1.5  # gradients and intermediates, over what is kept for the backward pass; measured
 
 
@@ -69,6 +70,17 @@ def free_memory(device: torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def taken_memory(device: torch.device) -> int:
+    """Bytes that this process has taken on a device."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    try:
+        with open("/proc/self/statm", encoding="ascii") as facts:
+            return int(facts.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):  # not Linux: nobody says
+        return 0
+
+
 def plan_of_step(
     model: MemoryModel, codec: Codec, task: Task, cells: int, limit: int | None = None
 ) -> tuple[Plan | None, str]:
@@ -78,7 +90,8 @@ def plan_of_step(
     layer waits for the backward pass in memory, in a scratch file, or is computed again.
     """
     device = next(model.parameters()).device
-    needed, room = step_memory(model, codec, task, cells), limit or _room(device)
+    needed = step_memory(model, codec, task, cells)
+    room = _room(device) if limit is None else max(limit - taken_memory(device), 2**20)
     if needed <= room or model.literal:
         return None, f"a step takes about {size_in_words(needed)} of {size_in_words(room)}"
     together = max(int(cells * room / 2 / needed), 1)
@@ -95,17 +108,24 @@ def plan_of_step(
 def plan_of_conditioning(
     model: MemoryModel, directory: Directory, cells: int, limit: int | None = None
 ) -> tuple[Plan, str]:
-    """Where cells wait between two layers when a table is read, and a sentence about it."""
+    """How a table is read, and a sentence about it.
+
+    First come the pools, which new cells are added to, then room for cells between two layers.
+    """
     device = next(model.parameters()).device
-    room = limit or _room(device)
-    pools = memory_size(model, directory)
+    room = _room(device) if limit is None else limit - taken_memory(device)
+    states, offered, largest = memory_size(model, directory)
+    working = 2 * largest + min(cells, 2**25) * _SORTED
+    pools = states + offered + working <= room
+    base = offered + working + (states if pools else 0)
     waiting = cells * _widest(model) * 4
-    keep = _keep(waiting, room - pools)
+    keep = _keep(waiting, room - base)
+    frozen = "" if pools else "; pools are not kept, so that new cells mean reading all again"
     sentence = (
-        f"pools take {size_in_words(pools)}, {cells:,} cells {size_in_words(waiting)} of "
-        f"{size_in_words(room)}: between two layers they wait {_WHERE[keep]}"
+        f"pools take {size_in_words(base)}, {cells:,} cells {size_in_words(waiting)} of "
+        f"{size_in_words(max(room, 0))}: between two layers they wait {_WHERE[keep]}{frozen}"
     )
-    return Plan(keep=keep), sentence
+    return Plan(keep=keep, pools=pools), sentence
 
 
 _WHERE = {
@@ -128,14 +148,17 @@ def _keep(waiting: int, room: int) -> Keep:
     return "scratch" if waiting <= _SHARE * min(disk, cached) else "recompute"
 
 
-def memory_size(model: MemoryModel, directory: Directory) -> int:
-    """Bytes that the pools of a table take, with what they offer."""
-    numbers = 0
+def memory_size(model: MemoryModel, directory: Directory) -> tuple[int, int, int]:
+    """Bytes of all layers' pools, of what they offer, and of the largest layer's of both."""
+    states, offered, largest = 0, 0, 0
     for layer in model.layers:
+        here = [0, 0]
         for axes, pools in layer.poolings.items():
-            each = layer.out_channels + sum(_state_size(pool, layer.in_channels) for pool in pools)
-            numbers += directory.number(axes) * each
-    return 4 * numbers
+            number = 4 * directory.number(axes)
+            here[0] += number * sum(_state_size(pool, layer.in_channels) for pool in pools)
+            here[1] += number * layer.out_channels
+        states, offered, largest = states + here[0], offered + here[1], max(largest, sum(here))
+    return states, offered, largest
 
 
 def _state_size(pool: Pool, channels: int) -> int:

@@ -190,8 +190,8 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def _quick(self, code: int) -> bool:
         """Whether a member can be answered from its own cells alone: new, without features."""
         assert isinstance(self.answerer_, ModelAnswerer)
-        plain = self.answerer_.features is None and self.table_.scale.kind != "positives"
-        return code == UNKNOWN and plain
+        able = self.answerer_.features is None and bool(self.answerer_.memory.pools)
+        return code == UNKNOWN and able and self.table_.scale.kind != "positives"
 
     def _best(
         self,

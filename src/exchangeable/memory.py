@@ -312,7 +312,7 @@ class MemoryModel(nn.Module):
     def _check_grown(self, observed: ExchangeableArray, memory: Memory) -> None:
         self._check_memory(memory)
         if not memory.pools:
-            raise ValueError("the memory of a newcomer answers for it, and cannot be extended")
+            raise ValueError("the memory was made to be read only: it cannot be extended")
         sizes = zip(observed.shape, memory.shape, strict=False)
         if observed.order != len(memory.shape) or any(new < known for new, known in sizes):
             raise ValueError(

@@ -43,6 +43,8 @@ class Plan:
     """Where the cells wait between two layers: ``recompute`` is nowhere, which takes longer."""
     folder: Path | None = None
     """Where a scratch file is put; none: where temporary files go."""
+    pools: bool = True
+    """Whether pools are kept once what they offer is known: without, no cell can be added."""
 
 
 class Stream:
@@ -101,7 +103,8 @@ class Stream:
             whole = _exchanged(layer, whole, self.among)
             drawn = layer.draw(own, generator) if kept is None else kept[level]
             whole = whole._replace(kept=drawn)
-            self.pools.append(whole)
+            if self.plan.pools:
+                self.pools.append(whole)
             self.offered.append(layer.offered(whole, _first(level, self.features)))
 
     def answers(self, *, everyone: bool = False) -> Tensor:

@@ -1,0 +1,66 @@
+"""What each of two processes computes; ``test_distributed`` compares it with one process."""
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from exchangeable.configs import ResidualConfig
+from exchangeable.distributed import processes
+from exchangeable.models import ResidualModel
+from exchangeable.streaming import Plan
+from exchangeable.testing import random_array
+
+CASES = [
+    (order, pooling)
+    for order in (2, 3)
+    for pooling in (
+        ("mean",),
+        ("sum",),
+        ("max",),
+        ("attention",),
+        ("least_squares",),
+        ("mean", "attention"),
+    )
+]
+
+
+def computed(among):
+    """Answers and gradients of every case, of all processes together."""
+    found = {}
+    for number, (order, pooling) in enumerate(CASES):
+        config = ResidualConfig(
+            2, 3, order, width=8, depth=3, pooling=pooling, heads=2, rank=2, dropout=0.2
+        )
+        model = ResidualModel(config, seed=1).double()
+        x = random_array((6, 5, 4)[:order], density=0.7, channels=2, seed=number)
+        hide = torch.rand(len(x), generator=torch.Generator().manual_seed(number)) < 0.4
+        generator = torch.Generator().manual_seed(number)
+        outputs = model.rebuild(
+            x, hide, None, generator, plan=Plan(together=7, keep="scratch"), among=among
+        )
+        first, _ = among.share(len(x))
+        mine = torch.zeros(int(hide.sum()), 3, dtype=torch.float64)
+        before = int(hide[:first].sum())
+        mine[before : before + len(outputs)] = outputs.detach()
+        (whole,) = among.summed([mine])
+        outputs.square().sum().backward()
+        weights = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        found[f"{number}.outputs"] = whole
+        for place, gradient in enumerate(among.summed(weights)):
+            found[f"{number}.gradient.{place}"] = gradient
+        with torch.no_grad():
+            memory = model.eval().condition(x, among=among)
+            queries = random_array(x.shape, density=1.0).support
+            start, stop = among.share(len(queries))
+            own = model.read(memory, queries.take(torch.arange(start, stop)))
+            found[f"{number}.answers"] = among.gathered(own, len(queries))
+    return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with processes() as among:
+        assert among.size == int(sys.argv[2]), among
+        save_file(computed(among), Path(sys.argv[1]) / f"{among.rank}.safetensors")

@@ -75,7 +75,7 @@ def step(cells: int, activation: str, profile: bool) -> dict[str, float]:
     model = ResidualModel(ResidualConfig(5, 5, activation=activation)).cuda()  # type: ignore[arg-type]
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     x = ExchangeableArray.trusted(Support(index, shape), values)
-    masks = [torch.rand(len(index), device="cuda") < 0.3 for _ in range(4)]
+    masks = [torch.rand(len(index)) < 0.3 for _ in range(4)]
     drops, turn = torch.Generator().manual_seed(0), [0]
     captured = Captured(model.train(), x, None, lambda values: values, narrow)
 
@@ -94,7 +94,7 @@ def step(cells: int, activation: str, profile: bool) -> dict[str, float]:
 
     def one_by_one() -> None:
         with narrow():
-            outputs = model.rebuild(x, masks[0], None, drops)
+            outputs = model.rebuild(x, masks[0].cuda(), None, drops)
         outputs.float().logsumexp(dim=1).mean().backward()
 
     found = {"step_ms": milliseconds(train)}

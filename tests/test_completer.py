@@ -20,9 +20,9 @@ from exchangeable.configs import ResidualConfig
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.recipes import build
+from exchangeable.settings import TrainingConfig
 from exchangeable.table import Table
 from exchangeable.trained import TrainedModel
-from exchangeable.training import TrainingConfig
 from exchangeable.values import OneHot
 
 SHORT = TrainingConfig(steps=4, evaluate_every=2)

@@ -14,8 +14,8 @@ from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.evaluation import evaluate, judge, part, split_of
 from exchangeable.report import calibrate
+from exchangeable.settings import TrainingConfig
 from exchangeable.table import Table
-from exchangeable.training import TrainingConfig
 
 CLUB = load("film-club")
 

@@ -13,23 +13,16 @@ from exchangeable import budget, checkpoint
 from exchangeable.array import ExchangeableArray
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.errors import Failed, InputError
+from exchangeable.hiding import hidden, sampler_of
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.models import ResidualModel
 from exchangeable.recipes import RECIPES, build, recipe_of
 from exchangeable.scale import Scale
+from exchangeable.settings import TrainingConfig
 from exchangeable.streaming import Plan
 from exchangeable.testing import random_array
 from exchangeable.trained import Execution, TrainedModel, train_model
-from exchangeable.training import (
-    How,
-    Run,
-    Task,
-    TrainingConfig,
-    hidden,
-    sampler_of,
-    train,
-    validation_rmse,
-)
+from exchangeable.training import How, Run, Task, train, validation_rmse
 from exchangeable.values import OneHot, Reference, ScaleFree
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from exchangeable.layers import ExchangeableLinear
     from exchangeable.memory import Memory, MemoryModel
     from exchangeable.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
+    from exchangeable.settings import TrainingConfig
     from exchangeable.table import Table
     from exchangeable.trained import TrainedModel
-    from exchangeable.training import TrainingConfig
 
 __version__ = "0.1.0"
 
@@ -60,7 +60,7 @@ _HOMES = {
     "models": ("FactorizedAutoencoder", "ResidualModel", "SelfSupervisedModel"),
     "table": ("Table",),
     "trained": ("TrainedModel",),
-    "training": ("TrainingConfig",),
+    "settings": ("TrainingConfig",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

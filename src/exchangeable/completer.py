@@ -31,9 +31,9 @@ from exchangeable.inputs import answer_names, checked_input, checked_seed
 from exchangeable.labels import UNKNOWN, Codes, column_of, missing_labels
 from exchangeable.recommending import keys_of
 from exchangeable.scale import Kind
+from exchangeable.settings import TrainingConfig
 from exchangeable.stored import load_completer, save_completer
 from exchangeable.table import Duplicates, Table
-from exchangeable.training import TrainingConfig
 
 Floats = NDArray[np.float64]
 Watch = Callable[[str, float], None]

@@ -21,10 +21,11 @@ from exchangeable.layers import Features
 from exchangeable.ordering import in_cell_order
 from exchangeable.recipes import RECIPES
 from exchangeable.scale import Scale
+from exchangeable.settings import TrainingConfig
 from exchangeable.splits import by_share
 from exchangeable.table import Table
 from exchangeable.trained import Execution, TrainedModel, train_model
-from exchangeable.training import Progress, Task, TrainingConfig
+from exchangeable.training import Progress, Task
 from exchangeable.values import Reference, codec_for, negatives_among
 
 LARGEST = 1e100

@@ -50,9 +50,11 @@ class Captured:
 
     def __call__(self, hidden: Tensor, generator: Generator | None) -> Tensor:
         """Answers for the cells of a mask, given the others: (Q, O)."""
-        # Looked up before anything is launched: it waits for the device.
-        places = hidden.nonzero().squeeze(1)
-        outputs: Tensor = self.graph(~hidden, *self._drawn(generator))
+        device = self.cells.values.device
+        # Looked up where the mask was drawn: on the device that would mean to wait for it.
+        places = hidden.nonzero().squeeze(1).to(device, non_blocking=True)
+        writers = (~hidden).to(device, non_blocking=True)
+        outputs: Tensor = self.graph(writers, *self._drawn(generator))
         return outputs.index_select(0, places)
 
     def _drawn(self, generator: Generator | None) -> list[Tensor]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.errors import InputError
 from exchangeable.memory import MemoryModel
-from exchangeable.training import TrainingConfig
+from exchangeable.settings import TrainingConfig
 from exchangeable.values import Codec
 
 ModelConfig = SelfSupervisedConfig | FactorizedConfig | ResidualConfig

@@ -18,8 +18,8 @@ from exchangeable.errors import InputError
 from exchangeable.fitting import Fitted, facts_of
 from exchangeable.labels import Vocabulary
 from exchangeable.scale import Scale
+from exchangeable.settings import TrainingConfig
 from exchangeable.table import Table
-from exchangeable.training import TrainingConfig
 
 _PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training")
 

@@ -26,7 +26,8 @@ from exchangeable.interruption import Interrupted
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
 from exchangeable.recipes import ModelConfig, build
-from exchangeable.training import How, Precision, Progress, Run, Task, TrainingConfig, train
+from exchangeable.settings import Precision, TrainingConfig
+from exchangeable.training import How, Progress, Run, Task, train
 from exchangeable.values import Codec, codec_of_json, codec_to_json
 
 _CONFIGS: dict[str, type[ModelConfig]] = {

@@ -14,111 +14,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.distributed import ALONE, Processes
-from exchangeable.errors import Failed, InputError
+from exchangeable.errors import Failed
 from exchangeable.graphs import Captured, capturable
+from exchangeable.hiding import drawn, hidden, sampler_of
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
-from exchangeable.sampling import (
-    Conditional,
-    Full,
-    Neighbourhood,
-    RowsColumns,
-    Sampler,
-    UniformCells,
-)
+from exchangeable.sampling import Full, Sampler
+from exchangeable.settings import Precision, TrainingConfig
 from exchangeable.streaming import Plan
-from exchangeable.values import Codec, Loss, Reference, loss_of
-
-Hide = Literal["flat", "rows", "columns", "mixed"]
-Batch = Literal["full", "uniform", "conditional", "rows-columns", "neighbourhood"]
-Precision = Literal["auto", "float32", "bfloat16"]
+from exchangeable.values import Codec, Reference, loss_of
 
 READ_AT_ONCE = 2**17
 """Cells that are answered together, which bounds the memory that answering takes."""
 
 # 7,000 cells took 43 ms a step with one thread and 40 with two, 76,000 took 315 and 230.
 _ENOUGH_FOR_THREADS = 20_000
-_FANOUT = 25
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """How a model is trained; saved beside its weights."""
-
-    steps: int = 1000
-    """Gradient steps at most."""
-    learning_rate: float = 5e-3
-    """The highest, reached after the warm-up; it then falls to 0 along half a cosine."""
-    warm_up: float = 0.05
-    """Share of the steps in which the learning rate rises."""
-    weight_decay: float = 0.01
-    """Pull of AdamW towards 0."""
-    clip: float = 1.0
-    """The largest norm of a gradient; longer ones are cut to it."""
-    average: float = 0.99
-    """How much of the averaged weights stays at each step."""
-    hide: Hide = "mixed"
-    """Whether a step hides one share of all cells, a share of its own of each row or of each
-    column, or one of these by chance."""
-    hide_least: float = 0.1
-    """The smallest share of cells to hide."""
-    hide_most: float = 0.6
-    """The largest share of cells to hide."""
-    loss: Loss = "both"
-    """Of the distribution, of its mean, or both."""
-    squared_weight: float = 2.0
-    """What the squared error of the mean counts where both are added."""
-    batch: Batch = "full"
-    """Which cells a step sees: all, cells at random, those where chosen members meet, or some
-    cells with others of their members."""
-    batch_cells: int = 20_000
-    """About how many cells a step sees, unless it sees all."""
-    evaluate_every: int = 25
-    """Steps between two looks at the validation cells."""
-    patience: int | None = None
-    """Looks without improvement after which training stops; none: it goes to the end."""
-    seed: int = 0
-    """Of every draw: what is hidden, what is dropped, which cells a step sees."""
-
-    def __post_init__(self) -> None:
-        for name, kinds in {"hide": Hide, "loss": Loss, "batch": Batch}.items():
-            if getattr(self, name) not in get_args(kinds):
-                raise InputError(
-                    f"{name} must be one of {', '.join(get_args(kinds))}, but is "
-                    f"{getattr(self, name)!r}"
-                )
-        for name in ("steps", "batch_cells", "evaluate_every", "patience", "seed"):
-            number, least = getattr(self, name), 0 if name in ("seed", "steps") else 1
-            if number is not None and (not isinstance(number, int) or number < least):
-                raise InputError(
-                    f"{name} must be a whole number of {least} or more, but is {number}"
-                )
-        if not 0 < self.hide_least <= self.hide_most < 1:
-            raise InputError(
-                f"hide_least and hide_most must ascend within 0 and 1, but are "
-                f"{self.hide_least} and {self.hide_most}"
-            )
-        for name in ("learning_rate", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"{name} must be above 0, but is {getattr(self, name)}")
-        for name in ("warm_up", "average", "weight_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} must be in [0, 1), but is {getattr(self, name)}")
-
-    def rate(self, step: int) -> float:
-        """The learning rate of a step."""
-        warm = min(1.0, (step + 1) / max(self.warm_up * self.steps, 1))
-        return self.learning_rate * warm * (0.5 + 0.5 * math.cos(math.pi * step / self.steps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +194,7 @@ def train(
         if run.step == 0 and len(task.validation) and not run.history:
             run.judge(validation_rmse(run.averaged, codec, task, how), loss=0.0)
         while run.step < config.steps and not _given_up(run, config):
-            some = _drawn(task.observed, sampler, run.draws)
+            some = drawn(task.observed, sampler, run.draws)
             try:
                 loss = _step(run, codec, task, some, config, how, captured)
             except Failed:
@@ -311,13 +230,14 @@ def _step(
     how: How,
     captured: Captured | None,
 ) -> float:
-    hide = hidden(some.support, config, run.draws).to(some.values.device)
+    drawn_mask = hidden(some.support, config, run.draws)
+    hide = drawn_mask.to(some.values.device)
     first, last = how.among.share(len(some))
     mine = hide[first:last]
     truth = some.values[first:last][mine].squeeze(1).float()
     run.model.train()
     if captured is not None:
-        outputs = captured(hide, run.drops)
+        outputs = captured(drawn_mask, run.drops)
     else:
         with _narrow(some.values.device, how.precision):
             outputs = run.model.rebuild(
@@ -367,41 +287,6 @@ def _sum_gradients(model: MemoryModel, among: Processes) -> None:
         own = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
         for weight, total in zip(weights, among.summed(own), strict=True):
             weight.grad = total
-
-
-def hidden(support: Support, config: TrainingConfig, generator: np.random.Generator) -> Tensor:
-    """Which cells to hide: a mask with one at least that is hidden."""
-    ways = ("flat", "rows", "columns") if config.hide == "mixed" else (config.hide,)
-    way = ways[int(generator.integers(len(ways)))]
-    if way == "flat":
-        share = generator.uniform(config.hide_least, config.hide_most, 1)
-        shares: NDArray[np.float64] = np.repeat(share, len(support))
-    else:
-        axis = 0 if way == "rows" else support.order - 1
-        own = generator.uniform(config.hide_least, config.hide_most, support.shape[axis])
-        shares = own[support.index[:, axis].cpu().numpy()]
-    mask = generator.random(len(support)) < shares
-    if not mask.any():
-        mask[int(generator.integers(len(support)))] = True
-    return torch.from_numpy(mask)
-
-
-def sampler_of(support: Support, config: TrainingConfig) -> Sampler:
-    """What draws the cells of a step; members of each axis in proportion to their number."""
-    if config.batch == "full" or config.batch_cells >= len(support):
-        return Full(support)
-    if config.batch == "uniform":
-        return UniformCells(support, config.batch_cells)
-    if config.batch == "neighbourhood":
-        each = 1 + support.order * _FANOUT
-        return Neighbourhood(support, max(config.batch_cells // each, 1), fanout=_FANOUT)
-    share = (config.batch_cells / len(support)) ** (1 / support.order)
-    sizes = tuple(max(1, round(share * size)) for size in support.shape)
-    return (
-        Conditional(support, sizes)
-        if config.batch == "conditional"
-        else RowsColumns(support, sizes)
-    )
 
 
 def encoded(
@@ -459,17 +344,6 @@ def validation_rmse(model: MemoryModel, codec: Codec, task: Task, how: How | Non
     )
     error = codec.read(outputs.double(), task.reference).mean() - task.validation.values.squeeze(1)
     return float(error.square().mean().sqrt())
-
-
-def _drawn(
-    observed: ExchangeableArray, sampler: Sampler, generator: np.random.Generator
-) -> ExchangeableArray:
-    if isinstance(sampler, Full):
-        return observed
-    mask = torch.zeros(len(observed), dtype=torch.bool)
-    while not mask.any():  # members drawn at random may have no cell where they meet
-        mask[torch.from_numpy(sampler.draw(generator))] = True
-    return observed.take(mask.to(observed.values.device))
 
 
 def _narrow(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:

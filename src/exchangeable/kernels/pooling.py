@@ -274,6 +274,7 @@ def _gradient(
         WEIGHTED=d_weighted is not None,
         FURTHER=further is not None,
         FAR=any(each.number * channels >= 2**31 for each in runs),
+        FIRST_ALONE=runs[0].number == 1,
         MASKED=writers is not None,
         PRECISION=precision(kind),
         num_warps=tile.warps,

@@ -195,6 +195,7 @@ def pool_gradient(
     WEIGHTED: tl.constexpr,
     FURTHER: tl.constexpr,
     FAR: tl.constexpr,  # whether there are too many groups for offsets of 32 bits
+    FIRST_ALONE: tl.constexpr,  # whether the first grouping has one group
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -242,12 +243,19 @@ def pool_gradient(
             scored = tl.dot(value, score, input_precision=PRECISION) - peak
             share = tl.exp(tl.where(writes[:, None], scored, float("-inf")))
         for i in tl.static_range(NUMBER):
-            group = _groups(ids[i] + cell, inside, FAR)
-            by_channel = group[:, None] * K + channel[None, :]
+            if FIRST_ALONE and i == 0:
+                # All cells are of one group, whose rows need no looking up.
+                by_channel, real = channel[None, :], (channel < K)[None, :]
+            else:
+                group = _groups(ids[i] + cell, inside, FAR)
+                by_channel, real = group[:, None] * K + channel[None, :], written
             if TOTAL:
-                d_value += tl.load(d_total[i] + by_channel, mask=written, other=0.0).to(tl.float32)
+                total = tl.load(d_total[i] + by_channel, mask=real, other=0.0).to(tl.float32)
+                if FIRST_ALONE and i == 0:
+                    total = tl.where(written, total, 0.0)
+                d_value += total
             if WEIGHTED:
-                slope = tl.load(d_weighted[i] + by_channel, mask=written, other=0.0).to(tl.float32)
+                slope = tl.load(d_weighted[i] + by_channel, mask=real, other=0.0).to(tl.float32)
                 spread = column[:, None] == (i * HEADS + channel // (K // HEADS))[None, :]
                 spread = spread.to(tl.float32).to(kind)
                 d_value += slope * tl.dot(share.to(kind), spread, input_precision=PRECISION)

@@ -15,8 +15,9 @@ from exchangeable.errors import InputError
 from exchangeable.groups import Directory
 from exchangeable.memory import MemoryModel
 from exchangeable.pools import AttentionPool, CountPool, LeastSquaresPool, MaxPool, Pool
+from exchangeable.settings import Precision
 from exchangeable.streaming import Keep, Plan
-from exchangeable.training import Task, encoding
+from exchangeable.training import Task, encoding, narrow
 from exchangeable.values import Codec, loss_of
 
 _SAMPLE = 4096
@@ -25,10 +26,13 @@ _SORTED = 50  # bytes of a cell whose groups are remembered in order
 _SLACK = 1.5  # gradients and intermediates, over what is kept for the backward pass; measured
 
 
-def step_memory(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
+def step_memory(
+    model: MemoryModel, codec: Codec, task: Task, cells: int, precision: Precision = "auto"
+) -> int:
     """Bytes that a step over ``cells`` cells takes, from what autograd keeps of two samples."""
     size = max(min(len(task.observed), _SAMPLE), 1)
-    small, large = _kept(model, codec, task, size // 2), _kept(model, codec, task, size)
+    with narrow(task.observed.values.device, precision):
+        small, large = _kept(model, codec, task, size // 2), _kept(model, codec, task, size)
     per_cell = (large - small) / (size - size // 2)
     return int(_SLACK * (large + per_cell * max(cells - size, 0)))
 
@@ -82,7 +86,12 @@ def taken_memory(device: torch.device) -> int:
 
 
 def plan_of_step(
-    model: MemoryModel, codec: Codec, task: Task, cells: int, limit: int | None = None
+    model: MemoryModel,
+    codec: Codec,
+    task: Task,
+    cells: int,
+    limit: int | None = None,
+    precision: Precision = "auto",
 ) -> tuple[Plan | None, str]:
     """How a training step over ``cells`` cells fits into memory, and a sentence about it.
 
@@ -90,7 +99,7 @@ def plan_of_step(
     layer waits for the backward pass in memory, in a scratch file, or is computed again.
     """
     device = next(model.parameters()).device
-    needed = step_memory(model, codec, task, cells)
+    needed = step_memory(model, codec, task, cells, precision)
     room = _room(device) if limit is None else max(limit - taken_memory(device), 2**20)
     if needed <= room or model.literal:
         return None, f"a step takes about {size_in_words(needed)} of {size_in_words(room)}"

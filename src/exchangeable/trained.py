@@ -202,7 +202,12 @@ def train_model(
     cells = len(task.observed)
     seen = cells if training.batch == "full" else min(cells, training.batch_cells)
     plan, sentence = plan_of_step(
-        run.model, codec, task.to(execution.device), seen, execution.memory
+        run.model,
+        codec,
+        task.to(execution.device),
+        seen,
+        execution.memory,
+        execution.precision,
     )
     execution.say(sentence)
 

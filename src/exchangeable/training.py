@@ -239,7 +239,7 @@ def _step(
     if captured is not None:
         outputs = captured(drawn_mask, run.drops)
     else:
-        with _narrow(some.values.device, how.precision):
+        with narrow(some.values.device, how.precision):
             outputs = run.model.rebuild(
                 some,
                 hide,
@@ -276,7 +276,7 @@ def _captured(run: Run, codec: Codec, task: Task, sampler: Sampler, how: How) ->
         task.observed,
         task.features,
         encoding(codec, task.reference),
-        lambda: _narrow(device, how.precision),
+        lambda: narrow(device, how.precision),
     )
 
 
@@ -346,7 +346,7 @@ def validation_rmse(model: MemoryModel, codec: Codec, task: Task, how: How | Non
     return float(error.square().mean().sqrt())
 
 
-def _narrow(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+def narrow(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
     """bfloat16 for products where the device is made for it, sums stay wide."""
     able = device.type == "cuda" and torch.cuda.is_bf16_supported()
     if precision == "bfloat16" or (precision == "auto" and able):

@@ -25,6 +25,10 @@ MOST_GROUPINGS, MOST_COLUMNS = 4, 32
 more shared memory than a multiprocessor has."""
 
 
+_SMALL = 192
+"""Groups of fewer cells, on average, are better read in small blocks."""
+
+
 class Pooled(NamedTuple):
     """What the cells of each group come to, in float32.
 
@@ -298,7 +302,7 @@ def _cells(values: Tensor, runs: Runs) -> int:
     if runs.number == 1:
         return most
     mean = len(runs.ids) // max(runs.number, 1)
-    return min(max(most // 2, 16), padded(mean))
+    return max(most // (4 if mean < _SMALL else 2), 16)
 
 
 def _merged(values: Tensor, runs: Runs) -> int:

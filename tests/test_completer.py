@@ -1,5 +1,6 @@
 """The estimator: labels in, labels out, the same answers however a table comes."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -681,3 +682,32 @@ def test_every_check_of_scikit_learn_that_applies_passes():
         check(estimator)
         ran += 1
     assert ran > 45
+
+
+def test_update_says_when_it_is_time_to_read_all_together():
+    """What folding leaves out is bounded: until a refresh is due, a twentieth of the spread."""
+    table = load("film-club").table
+    draws = np.random.default_rng(0)
+    order = draws.permutation(len(table))
+    frame = pl.DataFrame(table.frame(table.index, rating=table.values))
+    axes, rating = list(table.axes), table.values
+    first, later = order[: int(0.9 * len(order))], order[int(0.9 * len(order)) :]
+    training = TrainingConfig(steps=60, evaluate_every=20, learning_rate=1e-2)
+    completer = Completer("self-supervised", training=training)
+    completer.fit(frame[first].select(axes), rating[first])
+    assert not completer.refresh_due_
+    asked = frame[draws.permutation(len(frame))[:500]].select(axes)
+    worst, spread = 0.0, float(np.std(rating))
+    for start in range(0, len(later), len(later) // 8):
+        some = later[start : start + len(later) // 8]
+        completer.update(frame[some].select(axes), rating[some])
+        folded = completer.predict(asked)
+        anew = copy.copy(completer).refresh().predict(asked)
+        error = float(np.sqrt(np.mean((folded - anew) ** 2)))
+        if not completer.refresh_due_:
+            worst = max(worst, error)
+    assert completer.refresh_due_
+    assert 0 < worst < 0.05 * spread
+    refreshed = completer.refresh()
+    assert not refreshed.refresh_due_
+    np.testing.assert_allclose(refreshed.predict(asked), anew, atol=1e-4)

@@ -176,6 +176,7 @@ class ModelAnswerer:
         memory: int | None = None,
         among: Processes = ALONE,
         say: Callable[[str], None] = lambda sentence: None,
+        watch: Callable[[str, float], None] = lambda what, share: None,
     ) -> ModelAnswerer:
         """Condition the model on the observed cells, within so many bytes of memory."""
         trained.check(len(cells.shape))
@@ -198,6 +199,7 @@ class ModelAnswerer:
                 encode=encoding(trained.codec, reference),
                 plan=plan,
                 among=among,
+                watch=lambda share: watch(f"reading {len(cells):,} cells", share),
             )
         return cls(trained, known, reference, features, among)
 

@@ -160,6 +160,7 @@ def fit(given: Given) -> Fitted:
         memory=given.memory,
         among=given.among,
         say=told.append,
+        watch=given.watch,
     )
     return Fitted(given.table, cells, answerer, (*notes, *told), name)
 

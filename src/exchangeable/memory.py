@@ -24,7 +24,7 @@ from exchangeable.groups import Axes, Directory, position
 from exchangeable.layers import Features, Layer, Offered
 from exchangeable.pools import Modules, Summaries
 from exchangeable.states import Pools
-from exchangeable.streaming import Plan, Stream, answered
+from exchangeable.streaming import Plan, Stream, Watch, answered
 
 Encode = Callable[[Tensor], Tensor]
 
@@ -74,17 +74,19 @@ class MemoryModel(nn.Module):
         encode: Encode | None = None,
         plan: Plan | None = None,
         among: Processes = ALONE,
+        watch: Watch | None = None,
     ) -> Memory:
         """Run the observed cells through the model and keep the pools of every layer.
 
         ``features`` holds, for each axis, its members' features. In training ``generator``
         draws the channels to drop; the memory keeps them, and all that is read of it loses
         the same ones. ``encode`` makes the channels of cells of their values, some cells at a
-        time; ``plan`` says how many, and ``among`` which processes share the work.
+        time; ``plan`` says how many, ``among`` which processes share the work, and ``watch`` hears
+        how far it is.
         """
         if plan is None and torch.is_grad_enabled():
             plan = Plan(together=max(len(observed), 1))  # a graph is for all cells at once
-        stream = self._stream(observed, observed.support, features, encode, plan, among)
+        stream = self._stream(observed, observed.support, features, encode, plan, among, watch)
         stream.condition(generator)
         directory = observed.support.directory
         return Memory(directory, tuple(stream.pools), tuple(stream.offered), features)
@@ -124,6 +126,7 @@ class MemoryModel(nn.Module):
         encode: Encode | None,
         plan: Plan | None,
         among: Processes,
+        watch: Watch | None = None,
     ) -> Stream:
         def start(values: Tensor) -> Tensor:
             return self.observe(values if encode is None else encode(values))
@@ -138,6 +141,7 @@ class MemoryModel(nn.Module):
             features=features,
             plan=plan or Plan(),
             among=among,
+            watch=watch,
         )
 
     def read(self, memory: Memory, queries: Support, chunk_size: int | None = None) -> Tensor:

@@ -25,6 +25,8 @@ from exchangeable.distributed import ALONE, Processes
 from exchangeable.layers import Features, Layer
 
 Keep = Literal["memory", "scratch", "recompute"]
+Watch = Callable[[float], None]
+"""Hears which share of the way is done."""
 T = TypeVar("T")
 
 _ON_A_GPU = 2**23
@@ -60,9 +62,10 @@ class Stream:
         features: Features | None = None,
         plan: Plan = Plan(),  # noqa: B008  # it is frozen
         among: Processes = ALONE,
+        watch: Watch | None = None,
     ) -> None:
         self.layers, self.cells, self.values, self.start = layers, cells, values, start
-        self.features, self.plan, self.among = features, plan, among
+        self.features, self.plan, self.among, self.watch = features, plan, among, watch
         first, last = among.share(len(cells))
         size = plan.together or _together(cells)
         starts = range(first, max(last, first + 1), size)
@@ -93,6 +96,8 @@ class Stream:
                 cells = self.part(number)
                 own, part = layer.pooled(self._arrived(level, number), cells)
                 self._wait(level, number, own, through=through)
+                if self.watch is not None:
+                    self.watch((level + (number + 1) / len(self.bounds)) / len(self.layers))
                 if len(self.bounds) == 1 and self.among.size == 1:
                     whole = part
                     continue

@@ -207,10 +207,17 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         cells = recommending.candidates(table, place, code, given)
         if code != UNKNOWN:
             cells = cells[~np.isin(keys_of(cells, table.shape), keys_of(known, table.shape))]
-        (means,) = read_off(answerer, cells, methodcaller("mean"))
+        means, *ends = read_off(answerer, cells, *_ANSWER)
         # Rounded, so that what is equal but for the last bits keeps the order of its labels.
-        best = cells[np.argsort(-np.round(means, 9), kind="stable")[:n]]
-        return self._frame_without(place, best, answerer)
+        best = np.argsort(-np.round(means, 9), kind="stable")[:n]
+        columns = {
+            axis: table.vocabularies[a].decode(cells[best, a])
+            for a, axis in enumerate(table.axes)
+            if a != place
+        }
+        named = zip(answer_names(table), (means, *ends), strict=True)
+        columns |= {name: pl.Series(name, column[best]) for name, column in named}
+        return native_frame(columns, table.native)
 
     def update(self, X: Any, y: Any = None) -> Self:
         """Take in new cells, of known or new members; a cell seen before gets its new value.
@@ -365,25 +372,8 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             raise InputError("new cells must have values, but neither y nor a column of X has them")
         return table
 
-    def _frame_without(self, place: int, index: Codes, answerer: Answerer) -> Any:
-        """Labels of all axes but one, with what is answered."""
-        table, answers = self.table_, answerer.answer(index)
-        columns = {
-            axis: table.vocabularies[a].decode(index[:, a])
-            for a, axis in enumerate(table.axes)
-            if a != place
-        }
-        named = zip(
-            answer_names(table),
-            (answers.mean(), answers.quantile(0.1), answers.quantile(0.9)),
-            strict=True,
-        )
-        columns |= {name: pl.Series(name, _numpy(column)) for name, column in named}
-        return native_frame(columns, table.native)
 
-
-def _numpy(tensor: Any) -> Floats:
-    return tensor.double().cpu().numpy()
+_ANSWER = (methodcaller("mean"), methodcaller("quantile", 0.1), methodcaller("quantile", 0.9))
 
 
 def _nobody(what: str, share: float) -> None:

@@ -198,12 +198,13 @@ class MemoryModel(nn.Module):
         observed: ExchangeableArray,
         directory: Directory,
         touched: Mapping[Axes, Tensor],
-        found: Mapping[Axes, Tensor],
+        found: Mapping[Axes, Tensor | None],
         features: Features | None,
     ) -> list[tuple[Pools, Offered]]:
         """For each layer, the groups that new cells meet, with these added: pools and offers.
 
-        ``touched`` are these groups, and ``found`` where each was among the known ones.
+        ``touched`` are these groups, and ``found`` where each was among the known ones, None
+        where all are new.
         """
         cells = observed.support.numbered_by(directory)
         near = cells.among(touched)
@@ -211,9 +212,7 @@ class MemoryModel(nn.Module):
         some = None if features is None else _members_of(features, touched)
         given = []
         for number, (layer, old) in enumerate(zip(self.layers, memory.pools, strict=True)):
-            known = states.rows(layer.poolings, old, found)
-            pools = states.merged(layer.poolings, known, layer.pooled(values, near)[1])
-            pools = pools._replace(kept=old.kept)
+            pools = states.joined(layer.poolings, old, found, layer.pooled(values, near)[1])
             offered = layer.offered(pools, some if number == 0 else None)
             given.append((pools, offered))
             if number < len(self.layers) - 1:
@@ -245,11 +244,12 @@ class MemoryModel(nn.Module):
                 new[a] if a == axis and f is not None else f for a, f in enumerate(everyone)
             )
         directory = alone.extended(observed.support.index, observed.shape)
-        touched, found = {}, {}
+        touched: dict[Axes, Tensor] = {}
+        found: dict[Axes, Tensor | None] = {}
         for axes in _all_axes(self.layers):
             if axis in axes:  # nothing is known of these groups, and all of them are its own
                 touched[axes] = torch.arange(directory.number(axes), device=observed.values.device)
-                found[axes] = torch.full_like(touched[axes], memory.directory.number(axes))
+                found[axes] = None
             else:
                 touched[axes] = _touched(observed.support.index, axes, memory.directory, directory)
                 found[axes] = touched[axes]

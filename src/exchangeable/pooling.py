@@ -218,10 +218,8 @@ def activated(y: Tensor, activation: Activation) -> Tensor:
 
 def added(total: Tensor, more: Tensor) -> Tensor:
     """The sum, in place where it fits: large tensors cost more to come by than to fill."""
-    fits = total.dtype == more.dtype and total.shape == torch.broadcast_shapes(
-        total.shape, more.shape
-    )
-    return total.add_(more) if fits else total + more
+    alike = total.shape == more.shape or more.shape == total.shape[-1:]
+    return total.add_(more) if alike and total.dtype == more.dtype else total + more
 
 
 def merge(one: State, other: State, align: Align | None = None) -> State:

@@ -31,6 +31,8 @@ def fast(values: Tensor, *, outputs: int = 1, heads: int = 1) -> bool:
 
 def segment_sum(values: Tensor, groups: Groups) -> Tensor:
     """Add up the rows of each group's writers: (E, ...) -> (G, ...). An empty group gives 0."""
+    if values.ndim == 2 and not values.requires_grad:
+        return _summed(values, groups)
     flat = _SegmentSum.apply(values.flatten(1), groups)  # type: ignore[no-untyped-call]
     return flat.unflatten(1, values.shape[1:]) if values.ndim != 2 else flat
 
@@ -42,6 +44,8 @@ def gather(rows: Tensor, groups: Groups) -> Tensor:
     """
     if len(rows) != groups.number:
         rows = rows[groups.start : groups.start + groups.number]
+    if rows.ndim == 2 and not rows.requires_grad:
+        return rows.index_select(0, groups.ids)
     flat = _Gather.apply(rows.flatten(1), groups)  # type: ignore[no-untyped-call]
     return flat.unflatten(1, rows.shape[1:]) if rows.ndim != 2 else flat
 

@@ -228,19 +228,36 @@ def moved(poolings: Poolings, pools: Pools, old: Directory, new: Directory) -> P
     return _each(poolings, grown, pools.kept)
 
 
-def rows(poolings: Poolings, pools: Pools, places: Mapping[Axes, Tensor]) -> Pools:
-    """The states of some groups; where the place is beyond the last, those of an empty one."""
+def joined(
+    poolings: Poolings, pools: Pools, places: Mapping[Axes, Tensor | None], part: Pools
+) -> Pools:
+    """The pools of some new cells, with what is known of the groups they meet.
 
-    def some(pool: Pool, axes: Axes, place: int) -> State:
-        at = places[axes]
-        given = []
-        for part, neutral in zip(pools.states[axes][place], pool.neutral, strict=True):
-            known = (at < len(part)).view(-1, *[1] * (part.ndim - 1))
-            row = part[at.clamp(max=max(len(part) - 1, 0))]
-            given.append(torch.where(known, row, neutral))
-        return tuple(given)
+    ``places`` says where these groups are among the known ones: beyond the last where one is
+    new, and None where all of them are.
+    """
 
-    return _each(poolings, some, pools.kept)
+    def both(pool: Pool, axes: Axes, place: int) -> State:
+        at, new = places[axes], part.states[axes][place]
+        if at is None:
+            return new
+        known = tuple(rows[at.clamp(max=len(rows) - 1)] for rows in pools.states[axes][place])
+        if strangers[axes] is not None:
+            pairs = zip(known, pool.neutral, strict=True)
+            known = tuple(_where(strangers[axes], neutral, rows) for rows, neutral in pairs)
+        return pooling.merge(known, new, pool.aligned if pool.peaked else None)
+
+    strangers: dict[Axes, Tensor | None] = {}
+    for axes, at in places.items():
+        if at is not None and axes in pools.states:
+            new = at >= len(pools.states[axes][0][0])
+            strangers[axes] = new if bool(new.any()) else None
+    return _each(poolings, both, pools.kept)
+
+
+def _where(chosen: Tensor | None, value: float, rows: Tensor) -> Tensor:
+    assert chosen is not None
+    return torch.where(chosen.view(-1, *[1] * (rows.ndim - 1)), value, rows)
 
 
 def replaced(

@@ -711,3 +711,34 @@ def test_update_says_when_it_is_time_to_read_all_together():
     refreshed = completer.refresh()
     assert not refreshed.refresh_due_
     np.testing.assert_allclose(refreshed.predict(asked), anew, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", ["bias", "vmf"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_new_member_of_a_factorization_is_solved_from_its_own_cells(model, axis):
+    table = load("film-club").table
+    completer = Completer(model).fit_table(table)
+    before = {name: part.copy() for name, part in completer.answerer_.fitted.state().items()}
+    others = completer.table_.vocabularies[1 - axis].labels.to_list()[:20]
+    ratings = {label: float(1 + n % 5) for n, label in enumerate(others)}
+    quick = completer.recommend("newcomer", n=30, axis=axis, ratings=ratings)
+    for name, part in completer.answerer_.fitted.state().items():
+        assert np.array_equal(part, before[name])
+    column = completer.table_.axes[1 - axis]
+    assert not set(quick[column]) & set(others)
+    names = {completer.table_.axes[axis]: ["newcomer"] * len(others), column: others}
+    whole = Completer(model).fit_table(table)
+    whole.update(pl.DataFrame(names).select(table.axes), list(ratings.values()))
+    asked = {completer.table_.axes[axis]: ["newcomer"] * len(quick), column: quick[column]}
+    anew = whole.predict(pl.DataFrame(asked).select(table.axes))
+    # Solving the others again for one member's cells changes little.
+    assert np.sqrt(np.mean((quick["rating"].to_numpy() - anew) ** 2)) < 0.1
+    assert np.corrcoef(quick["rating"].to_numpy(), anew)[0, 1] > 0.95
+
+
+def test_the_same_cell_cannot_be_rated_twice_by_a_new_member():
+    completer = Completer("vmf").fit_table(load("film-club").table)
+    film = completer.table_.vocabularies[1].labels[0]
+    twice = pl.DataFrame({"film": [film, film], "rating": [1.0, 5.0]})
+    with pytest.raises(InputError, match="every cell may be rated once"):
+        completer.recommend("newcomer", ratings=twice)

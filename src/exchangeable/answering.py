@@ -95,6 +95,13 @@ class Answerer(Protocol):
         """After all cells were read together, within so many bytes."""
         ...
 
+    def newcomer(self, axis: int, index: Index, values: Floats) -> Answerer | None:
+        """Who answers for one new member, number 0 of its axis, from its cells (E, D) alone.
+
+        None where that takes a look at the other cells too.
+        """
+        ...
+
     def factors(self) -> tuple[Floats, ...]:
         """One vector for each member, by axis: (N_d, k)."""
         ...
@@ -131,6 +138,11 @@ class BaselineAnswerer:
 
     def refreshed(self, cells: Cells, memory: int | None = None) -> BaselineAnswerer:
         return replace(self, fitted=self.baseline.fit(cells.index, cells.values, cells.shape))
+
+    def newcomer(self, axis: int, index: Index, values: Floats) -> BaselineAnswerer | None:
+        solve = getattr(self.fitted, "newcomer", None)
+        fitted = None if solve is None else solve(axis, index, values)
+        return None if fitted is None else replace(self, fitted=fitted)
 
     def factors(self) -> tuple[Floats, ...]:
         given = getattr(self.fitted, "factors", None)
@@ -233,8 +245,9 @@ class ModelAnswerer:
         grown = _grown(self.features, cells.shape)
         return ModelAnswerer.of(self.trained, cells, grown, device, memory=memory, among=self.among)
 
-    def newcomer(self, axis: int, index: Index, values: Floats) -> ModelAnswerer:
-        """Answers for one new member, number 0 of its axis, from its cells (E, D) alone."""
+    def newcomer(self, axis: int, index: Index, values: Floats) -> ModelAnswerer | None:
+        if self.features is not None or not self.memory.pools:
+            return None
         device = next(self.trained.model.parameters()).device
         shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
         own = Cells(index, values, shape, self.reference.scale).array()

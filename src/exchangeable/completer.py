@@ -176,22 +176,18 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             seen = self.table_.index[~np.isnan(self.table_.values)]
             return self._best(n, place, code, given or {}, self.answerer_, seen)
         cells, values = recommending.cells_of(self.table_, member, place, ratings)
-        if not isinstance(self.answerer_, ModelAnswerer) or not self._quick(code):
-            other = type(self)(**self.get_params())
-            other._take(fitting.updated(self._fitted(), self._small_table(cells, values)))
-            return other.recommend(member, n, axis=place, given=given)
-        # Only the new member's own cells are computed, and nothing of its axis is copied.
-        fitting.check_scale(values, self.cells_.scale)
-        own = self.table_.cells(cells)
-        own[:, place] = 0
-        answerer = self.answerer_.newcomer(place, own, values)
-        return self._best(n, place, 0, given or {}, answerer, own)
-
-    def _quick(self, code: int) -> bool:
-        """Whether a member can be answered from its own cells alone: new, without features."""
-        assert isinstance(self.answerer_, ModelAnswerer)
-        able = self.answerer_.features is None and bool(self.answerer_.memory.pools)
-        return code == UNKNOWN and able and self.table_.scale.kind != "positives"
+        # Only a new member's own cells are computed, and nothing of its axis is copied.
+        if code == UNKNOWN and self.table_.scale.kind != "positives":
+            fitting.check_scale(values, self.cells_.scale)
+            own = self.table_.cells(cells)
+            own[:, place] = 0
+            recommending.check_distinct(self.table_, own, place)
+            answerer = self.answerer_.newcomer(place, own, values)
+            if answerer is not None:
+                return self._best(n, place, 0, given or {}, answerer, own)
+        other = type(self)(**self.get_params())
+        other._take(fitting.updated(self._fitted(), self._small_table(cells, values)))
+        return other.recommend(member, n, axis=place, given=given)
 
     def _best(
         self,

@@ -79,6 +79,21 @@ def cells_of(
     return cells, values
 
 
+def check_distinct(table: Table, own: Codes, place: int) -> None:
+    """Raise if a member has two values for the same cell."""
+    keys, first, number = np.unique(
+        keys_of(own, table.shape), return_index=True, return_counts=True
+    )
+    if len(keys) < len(own):
+        again = own[first[number.argmax()]]
+        labels = [
+            str(vocabulary.decode(again[axis : axis + 1])[0])
+            for axis, vocabulary in enumerate(table.vocabularies)
+            if axis != place
+        ]
+        raise InputError(f"every cell may be rated once, but {', '.join(labels)} comes again")
+
+
 def keys_of(index: Codes, shape: tuple[int, ...]) -> Codes:
     """One number per cell: (Q, D) -> (Q,)."""
     return np.ravel_multi_index(tuple(index.T), shape).astype(np.int64)

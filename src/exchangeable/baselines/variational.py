@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar, Self
 
@@ -76,6 +76,28 @@ class FittedFactors:
                 members = np.unique(index[changed, axis])
                 sums, cells = Sums.of_some(index, axis, members)
                 posterior.solve(sums, (values[cells] - self.centre) / self.scale, members)
+        return FittedFactors(self.config, posterior, self.centre, self.scale)
+
+    def newcomer(self, axis: int, index: Index, values: Floats) -> FittedFactors | None:
+        """With one new member of an axis, number 0 there, solved from its own cells (E, D).
+
+        Nothing else is solved again, and of other members only those it meets are looked at.
+        None where values were all equal: there is no scale to put new ones on.
+        """
+        if self.scale == 0:
+            return None
+        known = self.posterior
+        means, covariances = list(known.means), list(known.covariances)
+        near = index.copy()
+        for other in known.layout.others(axis):
+            met, near[:, other] = np.unique(index[:, other], return_inverse=True)
+            means[other], covariances[other] = means[other][met], covariances[other][met]
+        means[axis], covariances[axis] = means[axis][[-1, -1]], covariances[axis][[-1, -1]]
+        some = replace(known, means=means, covariances=covariances)
+        some.solve(Sums.of(near, axis, 1), (values - self.centre) / self.scale, np.arange(1))
+        means = [*known.means[:axis], means[axis], *known.means[axis + 1 :]]
+        covariances = [*known.covariances[:axis], covariances[axis], *known.covariances[axis + 1 :]]
+        posterior = replace(known, means=means, covariances=covariances)
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
     def factors(self) -> tuple[Floats, ...]:

@@ -23,9 +23,10 @@ from exchangeable.groups import Groups
 from exchangeable.interruption import clear_about_memory
 from exchangeable.pooling import spread
 from exchangeable.scale import Scale
+from exchangeable.streaming import Plan
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
 from exchangeable.trained import Execution, train_model
-from exchangeable.training import Run, Task, train, validation_rmse
+from exchangeable.training import How, Run, Task, train, validation_rmse
 from exchangeable.values import OneHot, Reference
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -96,9 +97,9 @@ def test_mixed_devices_are_refused():
         model.condition(random_array((6, 5), channels=2, dtype=torch.float32))
 
 
-def rating_task():
-    noise = random_array((200, 150), density=0.4)
-    row = torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+def rating_task(shape=(200, 150)):
+    noise = random_array(shape, density=0.4)
+    row = torch.randn(shape[0], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     values = 3 + row[noise.support.index[:, 0], None] + 0.3 * noise.values
     table = ExchangeableArray(noise.support, values.round().clamp(1, 5))
     kept = torch.arange(len(table)) % 5 == 0
@@ -141,7 +142,7 @@ def test_training_in_bfloat16_gets_where_float32_gets_and_loads_on_a_cpu(tmp_pat
 
 @pytest.mark.parametrize("pooling", [("mean",), ("mean", "attention"), ("mean", "least_squares")])
 def test_a_step_takes_about_the_memory_that_was_estimated(pooling):
-    task = rating_task()
+    task = rating_task((1500, 1000))
     cuda = task.to(torch.device("cuda"))
     model = ResidualModel(ResidualConfig(5, 5, width=64, depth=6, pooling=pooling)).cuda()
     expected = budget.step_memory(model, OneHot(5), cuda, len(task.observed))
@@ -153,6 +154,56 @@ def test_a_step_takes_about_the_memory_that_was_estimated(pooling):
     taken = torch.cuda.max_memory_allocated() - before
     print(f"{pooling}: estimated {expected >> 20} MB, taken {taken >> 20} MB")
     assert 0.4 < expected / taken < 2.5
+
+
+@pytest.mark.parametrize("activation", ["leaky_relu", "gated"])
+@pytest.mark.parametrize("pooling", [("mean",), ("mean", "attention"), ("mean", "max"), ("sum",)])
+@pytest.mark.parametrize("order", [2, 3])
+def test_kernels_give_what_float64_on_a_cpu_gives(order, pooling, activation):
+    """All of a model, forward and backward, hidden cells included, in float32 and bfloat16."""
+    config = ResidualConfig(
+        3, 2, order, width=32, depth=3, pooling=pooling, heads=4, activation=activation
+    )
+    model = ResidualModel(config, seed=2).double().eval()
+    x = random_array((40, 30, 6)[:order], density=0.4, channels=3)
+    hide = torch.rand(len(x), generator=torch.Generator().manual_seed(0)) < 0.3
+    expected = model.rebuild(x, hide)
+    expected.square().sum().backward()
+    slopes = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    for narrow, most in ((False, 1e-4), (True, 4e-2)):
+        ours = ResidualModel(config, seed=2).cuda().eval()
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=narrow):
+            outputs = ours.rebuild(x.to(torch.float32).to("cuda"), hide.cuda())
+        outputs.double().square().sum().backward()
+        found = torch.cat([p.grad.flatten() for p in ours.parameters() if p.grad is not None])
+        for one, other in ((outputs, expected), (found, slopes)):
+            error = (one.double().cpu() - other).norm() / other.norm()
+            assert error < most, (narrow, float(error))
+
+
+def test_captured_steps_are_those_of_plain_training():
+    config = TrainingConfig(steps=20, evaluate_every=10, seed=3)
+    shape = ResidualConfig(5, 5, width=16, depth=3, heads=4, dropout=0.2)
+    ends = []
+    for on in (True, False):
+        run = Run.start(ResidualModel(shape).cuda(), config)
+        plan = None if on else Plan(together=10**9)
+        how = How("float32", plan)
+        train(run, OneHot(5), rating_task(), config, how=how)
+        ends.append([look["validation_rmse"] for look in run.history])
+    assert ends[0] == pytest.approx(ends[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("keep", ["memory", "scratch", "recompute"])
+def test_parts_on_a_gpu_are_the_whole(keep):
+    model = ResidualModel(ResidualConfig(1, 2, width=16, depth=3, heads=4)).cuda().eval()
+    x = random_array((60, 50), density=0.5, dtype=torch.float32).to("cuda")
+    queries = random_array((60, 50), density=0.1, seed=4).support
+    asked = Support(queries.index.cuda(), (60, 50))
+    with torch.no_grad():
+        whole = model.read(model.condition(x), asked)
+        parted = model.read(model.condition(x, plan=Plan(together=100, keep=keep)), asked)
+    torch.testing.assert_close(parted, whole, rtol=1e-4, atol=1e-5)
 
 
 def test_out_of_memory_on_a_gpu_is_one_line():

@@ -300,8 +300,11 @@ def align_attention(state: State, peak: Tensor) -> State:
 
 def read_attention(state: State) -> Tensor:
     """The weighted average of each group; an empty one gives 0."""
-    _, weight, total, count = state
-    return _by_head(total, 1 / weight.masked_fill(count == 0, 1.0))
+    _, weight, total, _ = state
+    # The cell at the peak weighs 1, so only an empty group weighs less.
+    return (
+        total.unflatten(-1, (weight.shape[-1], -1)) / weight.clamp(min=1).unsqueeze(-1)
+    ).flatten(-2)
 
 
 def _by_head(channels: Tensor, factor: Tensor) -> Tensor:

@@ -150,3 +150,22 @@ def _beginning(command):
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=60)
     return "".join(lines)
+
+
+def test_processes_that_see_different_runs_do_not_wait_for_each_other(ratings, tmp_path):
+    """Rank 0 finds a run to go on with, rank 1 none: both are told at once."""
+    out = tmp_path / "0" / "model"
+    train = ["train", ratings, "--steps", 6, "--width", 8, "--depth", 2]
+    one = [sys.executable, "-m", "exchangeable", *train, "--out", out]
+    run([str(part) for part in one])
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import os, sys\nfrom exchangeable.cli import run\n"
+        f"sys.argv[1:] = {[str(part) for part in train]!r} + "
+        f"['--resume', '--out', {str(tmp_path)!r} + '/' + os.environ['RANK'] + '/model']\nrun()\n"
+    )
+    told = subprocess.run(
+        torchrun(2, script), capture_output=True, text=True, env=environment(), timeout=120
+    )
+    assert told.returncode != 0
+    assert "every process must see the same folder" in told.stderr

@@ -18,7 +18,9 @@ from exchangeable import (
     SelfSupervisedModel,
     Support,
 )
-from exchangeable.pools import Modules
+from exchangeable.groups import Groups
+from exchangeable.layers import Offered
+from exchangeable.pools import Modules, Summaries
 from exchangeable.testing import (
     assert_queries_independent,
     assert_same,
@@ -378,7 +380,7 @@ def test_a_memory_of_a_matrix_keeps_members_and_not_cells():
 @pytest.mark.parametrize("kind", range(4))
 @pytest.mark.parametrize("order", [2, 3])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_newcomer_is_answered_as_if_the_whole_memory_had_been_extended(kind, order, axis):
+def test_a_newcomer_reads_the_pools_of_others_as_they_are(kind, order, axis):
     model = [
         ResidualModel(ResidualConfig(2, 3, order, width=8, depth=3, heads=2)),
         ResidualModel(
@@ -396,16 +398,79 @@ def test_a_newcomer_is_answered_as_if_the_whole_memory_had_been_extended(kind, o
     own = random_array(alone, density=0.6, channels=2, seed=3)
     asked = random_array(alone, density=0.8, seed=4).support
 
+    before = [tensor.clone() for tensor in _tensors((memory.pools, memory.offered))]
     quick = model.newcomer(memory, axis, own)
     found = model.read(quick, asked)
 
-    grown = tuple(size + (a == axis) for a, size in enumerate(shape))
-    shift = torch.tensor([shape[a] if a == axis else 0 for a in range(order)])
-    whole = model.extend(
-        memory, ExchangeableArray(Support(own.support.index + shift, grown), own.values)
-    )
-    assert_same(found, model.read(whole, Support(asked.index + shift, grown)))
+    assert_same(found, slow_newcomer(model, memory, axis, own, asked))
     assert quick.shape == alone
+    after = _tensors((memory.pools, memory.offered))
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    with pytest.raises(ValueError, match="cannot be extended"):
+        model.extend(quick, own)
+
+
+def slow_newcomer(model, memory, axis, own, asked):
+    """Layer by layer, cell by cell: its own axis from its own cells, all others as they were."""
+    h, order = model.observe(own.values), own.order
+    q = torch.zeros(len(asked), h.shape[1]).double()
+    for number, layer in enumerate(model.layers):
+        if q.shape[1] != layer.in_channels:
+            q = q.new_zeros(len(q), layer.in_channels)
+        alone = layer.offered(layer.write(h, own.support))
+        known = memory.offered[number]
+
+        def rows_for(cells, axes, part, alone=alone, known=known):
+            """What each cell is offered on some axes, by looking its group up."""
+            if axis in axes:
+                groups = cells.numbered_by(own.support.directory).groups(axes)
+                return part(alone.on[axes])[groups.ids]
+            numbered = Support(cells.index, memory.shape, memory.directory)
+            return part(known.on[axes])[numbered.groups(axes).ids]
+
+        def read(values, cells, layer=layer, rows_for=rows_for, known=known):
+            """One group per cell and axes, so that nothing has to be shared."""
+            lonely = Support(cells.index, cells.shape)
+            on = {}
+            for axes in known.on:
+                lonely._groups[axes] = Groups(torch.arange(len(cells)), len(cells))
+                rows = known.on[axes].rows
+                on[axes] = Summaries(
+                    None if rows is None else rows_for(cells, axes, lambda s: s.rows),
+                    tuple(
+                        rows_for(cells, axes, lambda s, place=place: s.by_cell[place])
+                        for place in range(len(known.on[axes].by_cell))
+                    ),
+                )
+            outputs = []
+            for place in range(len(cells)):  # one at a time: () has one group only
+                one = Support(cells.index[place : place + 1], cells.shape)
+                for axes in on:
+                    one._groups[axes] = Groups(torch.zeros(1, dtype=torch.int64), 1)
+                offered = {
+                    axes: Summaries(
+                        None if s.rows is None else s.rows[place : place + 1],
+                        tuple(part[place : place + 1] for part in s.by_cell),
+                    )
+                    for axes, s in on.items()
+                }
+                outputs.append(layer.read(values[place : place + 1], one, Offered(offered)))
+            return torch.cat(outputs)
+
+        q, h = read(q, asked), read(h, own.support)
+    assert order == len(asked.shape)
+    return q
+
+
+def _tensors(tree):
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        for branch in tree.values():
+            yield from _tensors(branch)
+    elif isinstance(tree, tuple):
+        for branch in tree:
+            yield from _tensors(branch)
 
 
 def test_a_newcomer_comes_with_features_and_in_an_array_of_its_own():
@@ -417,9 +482,23 @@ def test_a_newcomer_comes_with_features_and_in_an_array_of_its_own():
     memory = model.condition(random_array((4, 3)), (known, None))
     own = random_array((1, 3), density=0.7)
     features = (torch.randn(1, 2, dtype=torch.float64), None)
-    quick = model.read(model.newcomer(memory, 0, own, features), Support.of([(0, 1)], (1, 3)))
-    moved = ExchangeableArray(Support(own.support.index + torch.tensor([4, 0]), (5, 3)), own.values)
-    whole = model.read(model.extend(memory, moved, features), Support.of([(4, 1)], (5, 3)))
-    assert_same(quick, whole)
+    asked = Support.of([(0, 1)], (1, 3))
+    quick = model.read(model.newcomer(memory, 0, own, features), asked)
+    others = (torch.zeros(1, 2, dtype=torch.float64), None)
+    assert not torch.allclose(quick, model.read(model.newcomer(memory, 0, own, others), asked))
     with pytest.raises(ValueError, match=r"shape \(1, 3\)"):
         model.newcomer(memory, 0, random_array((2, 3)))
+
+
+def test_a_newcomer_with_a_pair_that_nobody_had_reads_an_empty_group():
+    """Order 3: the pair (0, 0) of the other axes comes before all that are known."""
+    config = ResidualConfig(1, 1, 3, width=8, depth=2, pooling=("mean",))
+    model = ResidualModel(config).double().eval()
+    known = ExchangeableArray.of(
+        [(0, 1, 1), (1, 1, 2), (1, 2, 2)], [[1.0], [2.0], [3.0]], (2, 3, 3)
+    )
+    memory = model.condition(known.to(torch.float64))
+    own = ExchangeableArray.of([(0, 0, 0), (0, 1, 1)], [[4.0], [5.0]], (1, 3, 3)).to(torch.float64)
+    asked = Support.of([(0, 1, 2), (0, 2, 2), (0, 0, 0)], (1, 3, 3))
+    quick = model.read(model.newcomer(memory, 0, own), asked)
+    assert_same(quick, slow_newcomer(model, memory, 0, own, asked))

@@ -5,6 +5,7 @@ import torch
 
 from exchangeable import ExchangeableArray, Support
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.errors import Failed
 from exchangeable.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
 from exchangeable.streaming import Plan
 from exchangeable.testing import assert_same, random_array
@@ -174,3 +175,28 @@ def test_cells_that_only_read_do_not_count():
     assert torch.equal(groups.order.sort().values, writers.nonzero().squeeze(1))
     with pytest.raises(ValueError, match="writers must be a mask of shape"):
         x.support.written_by(torch.ones(3, dtype=torch.bool))
+
+
+def test_a_memory_with_gradients_is_not_made_in_parts():
+    x = random_array((4, 3), density=1.0, channels=2)
+    with pytest.raises(ValueError, match=r"torch\.no_grad\(\), or train with rebuild"):
+        model_of(("mean",)).condition(x, plan=Plan(together=2))
+
+
+def test_weights_that_are_frozen_have_no_gradient():
+    model = model_of(("mean",))
+    frozen = model.layers[1].linear.own.requires_grad_(False)
+    x = random_array((6, 5), density=0.8, channels=2)
+    model.rebuild(x, hidden_of(x), plan=Plan(together=4, pools=False)).sum().backward()
+    assert frozen.grad is None
+    assert model.layers[0].linear.own.grad is not None
+
+
+def test_a_full_disk_is_one_line(monkeypatch, tmp_path):
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    x = random_array((6, 5), density=0.8, channels=2)
+    with pytest.raises(Failed, match=r"no room for the scratch file .*No space left"):
+        model_of(("mean",)).rebuild(x, hidden_of(x), plan=Plan(4, "scratch", tmp_path))

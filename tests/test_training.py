@@ -416,9 +416,12 @@ def test_training_in_parts_is_training():
 )
 def test_sizes_are_read_as_people_write_them(text, size):
     assert budget.size_of(text) == size
+    assert budget.size_of(np.int64(size)) == budget.size_of(float(size)) == size
 
 
-@pytest.mark.parametrize("text", ["", "much", "4 bananas", "-1GB", "0GB", "1.2.3GB"])
+@pytest.mark.parametrize(
+    "text", ["", "much", "4 bananas", "-1GB", "0GB", "1.2.3GB", 0, -5, True, [1], float("nan")]
+)
 def test_sizes_that_are_none_are_refused(text):
     with pytest.raises(InputError, match="memory must be a size such as 4GB"):
         budget.size_of(text)

@@ -91,8 +91,8 @@ class Answerer(Protocol):
         """Whether ``updated`` reads all cells together, rather than fold new ones in."""
         ...
 
-    def refreshed(self, cells: Cells, memory: int | None = None) -> Answerer:
-        """After all cells were read together, within so many bytes."""
+    def refreshed(self, cells: Cells) -> Answerer:
+        """After all cells were read together."""
         ...
 
     def newcomer(self, axis: int, index: Index, values: Floats) -> Answerer | None:
@@ -136,7 +136,7 @@ class BaselineAnswerer:
     def anew(self, *, replaced: bool) -> bool:
         return False
 
-    def refreshed(self, cells: Cells, memory: int | None = None) -> BaselineAnswerer:
+    def refreshed(self, cells: Cells) -> BaselineAnswerer:
         return replace(self, fitted=self.baseline.fit(cells.index, cells.values, cells.shape))
 
     def newcomer(self, axis: int, index: Index, values: Floats) -> BaselineAnswerer | None:
@@ -176,6 +176,8 @@ class ModelAnswerer:
     reference: Reference
     features: Features | None
     among: Processes = ALONE
+    limit: int | None = None
+    """Bytes that reading may take."""
 
     @classmethod
     def of(
@@ -213,7 +215,7 @@ class ModelAnswerer:
                 among=among,
                 watch=lambda share: watch(f"reading {len(cells):,} cells", share),
             )
-        return cls(trained, known, reference, features, among)
+        return cls(trained, known, reference, features, among, memory)
 
     def answer(self, index: Index) -> Distribution:
         device = next(self.trained.model.parameters()).device
@@ -221,7 +223,7 @@ class ModelAnswerer:
         known = torch.from_numpy(np.where(index < 0, spare, index))
         first, last = self.among.share(len(index))
         queries = Support(known[first:last].to(device), self.memory.shape)
-        with torch.no_grad():
+        with torch.inference_mode():
             outputs = self.trained.model.read(self.memory, queries, READ_AT_ONCE)
         outputs = self.among.gathered(outputs, len(index))
         return self.trained.codec.read(outputs.double().cpu(), self.reference)
@@ -240,10 +242,12 @@ class ModelAnswerer:
         # A value cannot be taken out of a pool, nor can features be put before the last ones.
         return replaced or self.features is not None or not self.memory.pools
 
-    def refreshed(self, cells: Cells, memory: int | None = None) -> ModelAnswerer:
+    def refreshed(self, cells: Cells) -> ModelAnswerer:
         device = next(self.trained.model.parameters()).device
         grown = _grown(self.features, cells.shape)
-        return ModelAnswerer.of(self.trained, cells, grown, device, memory=memory, among=self.among)
+        return ModelAnswerer.of(
+            self.trained, cells, grown, device, memory=self.limit, among=self.among
+        )
 
     def newcomer(self, axis: int, index: Index, values: Floats) -> ModelAnswerer | None:
         if self.features is not None or not self.memory.pools:
@@ -251,7 +255,7 @@ class ModelAnswerer:
         device = next(self.trained.model.parameters()).device
         shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
         own = Cells(index, values, shape, self.reference.scale).array()
-        with torch.no_grad():
+        with torch.inference_mode():
             seen = encoded(own, self.trained.codec, self.reference).to(device)
             memory = self.trained.model.newcomer(self.memory, axis, seen)
         return replace(self, memory=memory)
@@ -265,6 +269,8 @@ class ModelAnswerer:
             raise InputError("factors need the pools, which memory was too short for: give more")
         states = self.memory.pools[-1].states
         axes = range(len(self.memory.shape))
+        if not all((axis,) in states for axis in axes):
+            raise InputError("factors are of tables with two axes or more, but this one has one")
         return tuple(_numbers(read_mean(states[(axis,)][0])[:-1]) for axis in axes)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -288,6 +294,7 @@ def answerer_of_parts(
     tensors: dict[str, Tensor],
     cells: Cells,
     device: torch.device,
+    memory: int | None = None,
 ) -> Answerer:
     """What ``parts`` described, able to answer for the same cells again."""
     if "baseline" in described:
@@ -302,7 +309,7 @@ def answerer_of_parts(
     given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None
     trained = TrainedModel.of_parts(described, tensors, described.get("facts", {}))
-    return ModelAnswerer.of(trained, cells, features, device)
+    return ModelAnswerer.of(trained, cells, features, device, memory=memory)
 
 
 def _encoded(

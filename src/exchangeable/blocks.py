@@ -140,23 +140,24 @@ class FactorLayer(Layer[Pools, Offered]):
 
     def factors(self, pools: Pools) -> tuple[Tensor, ...]:
         """One tensor per axis, of shape (N, size), or of a grid's shape with that axis only."""
-        means = [self.pool.summary(pools.states[(axis,)][0]) for axis in range(self.order)]
-        if not self.maps:
-            return tuple(means)
-        pairs = zip(means, self.maps, strict=True)
-        return tuple(mean.to(weight.dtype) @ weight for mean, weight in pairs)
+        return tuple(self._factor(pools, axis) for axis in range(self.order))
+
+    def _factor(self, pools: Pools, axis: int) -> Tensor:
+        mean = self.pool.summary(pools.states[(axis,)][0])
+        return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
 
     def offered(self, pools: Pools, features: Features | None = None) -> Offered:
-        factors = self.factors(pools)
-        return Offered({(axis,): Summaries(f, ()) for axis, f in enumerate(factors)}, pools.kept)
+        on = {axes: Summaries(self._factor(pools, axes[0]), ()) for axes in pools.states}
+        return Offered(on, pools.kept)
 
     def read(
         self, values: Tensor, cells: Cells, offered: Offered, finish: Finish = PLAIN
     ) -> Tensor:
         factors = []
-        for axes, (rows, _) in offered.on.items():
+        for axis in range(self.order):
+            rows = offered.on[(axis,)].rows
             assert rows is not None
-            factors.append(spread(rows, cells.groups(axes)).to(values.dtype))
+            factors.append(spread(rows, cells.groups((axis,))).to(values.dtype))
         if isinstance(cells, Grid):
             factors = [factor.expand(*cells.shape, -1) for factor in factors]
         return finished(torch.cat(factors, dim=-1), values, finish)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ from exchangeable.training import Task, encoding, narrow
 from exchangeable.values import Codec, loss_of
 
 _SAMPLE = 4096
+_LEAST = 256  # cells that pass at a time: fewer would take for ever
 _SHARE = 0.8  # of what is free; the rest is for what was not counted
 _SORTED = 50  # bytes of a cell whose groups are remembered in order
 _SLACK = 1.5  # gradients and intermediates, over what is kept for the backward pass; measured
@@ -103,7 +106,7 @@ def plan_of_step(
     room = _room(device) if limit is None else max(limit - taken_memory(device), 2**20)
     if needed <= room or model.literal:
         return None, f"a step takes about {size_in_words(needed)} of {size_in_words(room)}"
-    together = max(int(cells * room / 2 / needed), 1)
+    together = max(int(cells * room / 2 / needed), _LEAST)
     # The cells at every layer, and the gradients at one.
     waiting = (len(model.layers) + 1) * cells * _widest(model) * 4
     keep = _keep(waiting, room // 2)
@@ -189,23 +192,27 @@ def _widest(model: MemoryModel) -> int:
 
 
 def _room(device: torch.device) -> int:
-    return int(_SHARE * free_memory(device))
+    """What one of the processes on this machine may take."""
+    here = 1 if device.type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return int(_SHARE * free_memory(device)) // here
 
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
-def size_of(text: str | int | None) -> int | None:
-    """Bytes from text such as 4GB, 500 MB or 2e9."""
-    if text is None or isinstance(text, int):
-        return text
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)i?b?\s*", text.lower())
-    try:
-        number = float(match[1]) * _UNITS[match[2]] if match else 0
-    except ValueError:
-        number = 0
+def size_of(given: str | float | None) -> int | None:
+    """Bytes from a number, or from text such as 4GB, 500 MB or 2e9."""
+    if given is None:
+        return None
+    number = 0.0
+    if isinstance(given, str):
+        match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)i?b?\s*", given.lower())
+        with suppress(ValueError):
+            number = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    elif isinstance(given, numbers.Real) and not isinstance(given, bool):
+        number = float(given)
     if not 2**20 <= number < 2**60:
-        raise InputError(f"memory must be a size such as 4GB or 500MB, but is {text!r}")
+        raise InputError(f"memory must be a size such as 4GB or 500MB, but is {given!r}")
     return int(number)
 
 

@@ -64,7 +64,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         duplicates: Duplicates = "error",
         validation: float = 0.05,
         training: TrainingConfig | None = None,
-        memory: str | int | None = None,
+        memory: str | float | None = None,
     ) -> None:
         self.model = model
         self.seed = seed
@@ -175,12 +175,10 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         if ratings is None:
             seen = self.table_.index[~np.isnan(self.table_.values)]
             return self._best(n, place, code, given or {}, self.answerer_, seen)
-        cells, values = recommending.cells_of(self.table_, member, place, ratings)
+        cells, own, values = recommending.cells_of(self.table_, member, place, ratings)
         # Only a new member's own cells are computed, and nothing of its axis is copied.
         if code == UNKNOWN and self.table_.scale.kind != "positives":
             fitting.check_scale(values, self.cells_.scale)
-            own = self.table_.cells(cells)
-            own[:, place] = 0
             recommending.check_distinct(self.table_, own, place)
             answerer = self.answerer_.newcomer(place, own, values)
             if answerer is not None:
@@ -230,7 +228,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def refresh(self) -> Self:
         """Read all cells together, those that were folded in by ``update`` too."""
         check_is_fitted(self)
-        self._take(fitting.refreshed(self._fitted(), size_of(self.memory)))
+        self._take(fitting.refreshed(self._fitted()))
         return self
 
     @property

@@ -34,6 +34,11 @@ class Processes:
         """Whether this is the process that writes files and talks."""
         return self.rank == 0
 
+    @property
+    def home(self) -> torch.device:
+        """Where messages of any kind can be sent from."""
+        return torch.device("cpu")
+
     def share(self, number: int) -> tuple[int, int]:
         """Where this process' share of ``number`` things starts and stops."""
         return number * self.rank // self.size, number * (self.rank + 1) // self.size
@@ -67,7 +72,7 @@ class Processes:
         """Whether something is so in one of the processes, which all of them hear."""
         if self.size == 1:
             return here
-        return bool(self.largest([torch.tensor([float(here)], device=_home())])[0])
+        return bool(self.largest([torch.tensor([float(here)], device=self.home)])[0])
 
     def _reduced(self, parts: Sequence[Tensor], how: dist.ReduceOp.RedOpType) -> list[Tensor]:
         if self.size == 1 or not parts:
@@ -89,20 +94,15 @@ def processes() -> Iterator[Processes]:
     if size == 1 or "RANK" not in os.environ:
         yield ALONE
         return
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group(backend, timeout=_PATIENCE)
+    gpus = torch.cuda.device_count()
+    if gpus:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % gpus)
+    # Each kind of tensor by its own means: what is on a CPU cannot be sent by NCCL.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=_PATIENCE)
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
-
-
-def _home() -> torch.device:
-    """Where this process' messages are."""
-    nccl = dist.is_initialized() and dist.get_backend() == "nccl"
-    return torch.device("cuda") if nccl else torch.device("cpu")
 
 
 def _told(exchange: Callable[[], object]) -> None:

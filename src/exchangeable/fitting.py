@@ -212,10 +212,14 @@ def finetuned(
         training,
         name=trained.name,
         facts=facts,
-        execution=Execution(next(trained.model.parameters()).device, report=reporting(watch)),
+        execution=Execution(
+            next(trained.model.parameters()).device,
+            memory=before.limit,
+            report=reporting(watch),
+        ),
         start=trained,
     )
-    answerer = ModelAnswerer.of(better, fitted.cells, before.features)
+    answerer = ModelAnswerer.of(better, fitted.cells, before.features, memory=before.limit)
     return replace(fitted, answerer=answerer, notes=(*fitted.notes, *_told(better)))
 
 
@@ -249,7 +253,8 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
         index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
     cells, changed, replaced = _merged(fitted.cells, index, values, shape)
     answerer = fitted.answerer.updated(cells, changed, replaced=replaced)
-    folded = 0 if answerer.anew(replaced=replaced) else fitted.folded + len(changed)
+    anew = fitted.answerer.anew(replaced=replaced)
+    folded = 0 if anew else fitted.folded + len(changed)
     whole = replace(
         table,
         vocabularies=vocabularies,
@@ -260,10 +265,9 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
     return replace(fitted, table=whole, cells=cells, answerer=answerer, folded=folded)
 
 
-def refreshed(fitted: Fitted, memory: int | None = None) -> Fitted:
+def refreshed(fitted: Fitted) -> Fitted:
     """The same model after it read all cells together; nothing is trained."""
-    answerer = fitted.answerer.refreshed(fitted.cells, memory)
-    return replace(fitted, answerer=answerer, folded=0)
+    return replace(fitted, answerer=fitted.answerer.refreshed(fitted.cells), folded=0)
 
 
 def refresh_is_due(fitted: Fitted) -> bool:

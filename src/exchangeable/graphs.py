@@ -46,6 +46,10 @@ class Captured:
         whole = _Whole(model, cells, features, encode, narrow)
         writers = torch.arange(len(cells), device=cells.values.device) % 2 == 0
         given = (writers, *self._drawn(torch.Generator()))
+        # Weights get their gradients on another stream than that of the capture, and that is meant.
+        quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+        if quiet is not None:
+            quiet(False)
         self.graph: Any = torch.cuda.make_graphed_callables(whole, given, allow_unused_input=True)
 
     def __call__(self, hidden: Tensor, generator: Generator | None) -> Tensor:

@@ -25,6 +25,7 @@ UNKNOWN = -1
 
 WHOLE = "(0|-?[1-9][0-9]{0,17})"
 """How integers are written: "7" but not "07"."""
+_FEW = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +86,8 @@ class Vocabulary:
         wanted = _as(column, self.labels.dtype)
         if wanted is None:
             return np.full(len(column), UNKNOWN)
+        if len(wanted) <= _FEW:  # a join takes longer to start than a few look-ups
+            return np.asarray([self._codes.get(label, UNKNOWN) for label in wanted], np.int64)
         known = self.labels.to_frame("label").with_row_index("code")
         found = wanted.to_frame("label").join(known, on="label", how="left", maintain_order="left")[
             "code"
@@ -164,6 +167,10 @@ class Vocabulary:
             # Where all known labels are numbers 1 and 1.0 are the same, as in whole columns.
             found = self._equals.get(label)
         return UNKNOWN if found is None else found
+
+    @cached_property
+    def _codes(self) -> dict[Hashable, int]:
+        return {label: code for code, label in enumerate(self.labels)}
 
     @cached_property
     def _equals(self) -> dict[Hashable, int]:

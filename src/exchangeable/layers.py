@@ -200,6 +200,8 @@ class ExchangeableLinear(Layer[Pools, Offered]):
     def offered(self, pools: Pools, features: Features | None = None) -> Offered:
         on = {}
         for axes, term in zip(self.axes, self.terms, strict=True):
+            if axes not in pools.states:
+                continue  # what is not there is not asked for
             rows, by_cell = term.summaries(pools.states[axes], self.own.dtype)
             members = features[axes[0]] if features is not None and len(axes) == 1 else None
             if members is not None:

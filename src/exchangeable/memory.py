@@ -84,8 +84,13 @@ class MemoryModel(nn.Module):
         time; ``plan`` says how many, ``among`` which processes share the work, and ``watch`` hears
         how far it is.
         """
-        if plan is None and torch.is_grad_enabled():
-            plan = Plan(together=max(len(observed), 1))  # a graph is for all cells at once
+        if torch.is_grad_enabled():
+            if plan is not None or among.size > 1:
+                raise ValueError(
+                    "a memory with gradients is of all cells at once: condition in parts under "
+                    "torch.no_grad(), or train with rebuild"
+                )
+            plan = Plan(together=max(len(observed), 1))
         stream = self._stream(observed, observed.support, features, encode, plan, among, watch)
         stream.condition(generator)
         directory = observed.support.directory
@@ -228,8 +233,8 @@ class MemoryModel(nn.Module):
     ) -> Memory:
         """A memory for one new member of ``axis``, number 0 there, from its own cells alone.
 
-        It answers for that member as ``extend`` would, but nothing of the others on its axis
-        is copied, however many they are.
+        All pools but its own stay as they are, and nothing is copied, however large they are:
+        its cells read what is there of the other axes, to which ``extend`` would add them.
         """
         alone = memory.directory.without(axis)
         if observed.shape != alone.shape:
@@ -237,27 +242,25 @@ class MemoryModel(nn.Module):
                 f"the cells of a new member of axis {axis} must come in an array of shape "
                 f"{alone.shape}, but come in one of shape {observed.shape}"
             )
+        self._check_memory(memory)
         everyone = memory.features
         if everyone is not None:
             new = features or (None,) * observed.order
             everyone = tuple(
                 new[a] if a == axis and f is not None else f for a, f in enumerate(everyone)
             )
-        directory = alone.extended(observed.support.index, observed.shape)
-        touched: dict[Axes, Tensor] = {}
-        found: dict[Axes, Tensor | None] = {}
-        for axes in _all_axes(self.layers):
-            if axis in axes:  # nothing is known of these groups, and all of them are its own
-                touched[axes] = torch.arange(directory.number(axes), device=observed.values.device)
-                found[axes] = None
-            else:
-                touched[axes] = _touched(observed.support.index, axes, memory.directory, directory)
-                found[axes] = touched[axes]
-        overlay = self._overlay(memory, observed, directory, touched, found, everyone)
-        offered = [
-            _patched(_without(known, axis), more, touched, memory.directory, directory)
-            for known, (_, more) in zip(memory.offered, overlay, strict=True)
-        ]
+        grown = alone.extended(observed.support.index, observed.shape)
+        keys = {axes: (grown if axis in axes else alone).keys[axes] for axes in alone.keys}
+        directory, offered = Directory(alone.shape, keys), []
+        cells = observed.support.numbered_by(directory)
+        values = self._start(observed, cells, everyone)
+        for number, (layer, known) in enumerate(zip(self.layers, memory.offered, strict=True)):
+            own = {axes: pools for axes, pools in layer.poolings.items() if axis in axes}
+            _, pools = states.written(own, values, cells)
+            fresh = layer.offered(pools, everyone if number == 0 else None)
+            offered.append(known._replace(on={**known.on, **fresh.on}))
+            if number < len(self.layers) - 1:
+                values = layer.read(values, cells, offered[-1])
         return Memory(directory, (), tuple(offered), everyone)
 
     def forward(
@@ -346,17 +349,6 @@ def _touched(index: Tensor, axes: Axes, old: Directory, new: Directory) -> Tenso
 def _members_of(features: Features, touched: Mapping[Axes, Tensor]) -> Features:
     """The features of those members who are met."""
     return tuple(None if f is None else f[touched[(axis,)]] for axis, f in enumerate(features))
-
-
-def _without(offered: Offered, axis: int) -> Offered:
-    """What is offered to one new member of an axis: nothing that is of that axis."""
-    on = {
-        axes: Summaries(None if rows is None else rows[:0], tuple(part[:0] for part in by_cell))
-        if axis in axes
-        else Summaries(rows, by_cell)
-        for axes, (rows, by_cell) in offered.on.items()
-    }
-    return Offered(on, offered.kept)
 
 
 def _patched(

@@ -261,6 +261,8 @@ class PooledTerm(nn.Module):
 
     def answers(self, summaries: Summaries, values: Tensor, groups: AnyGroups) -> Tensor | None:
         """What cells read that depends on themselves: (E, O)."""
+        if not summaries.by_cell:
+            return None
         total = None
         weights = [w for pool, w in zip(self.pools, self.weights, strict=True) if pool.by_cell]
         pools = [pool for pool in self.pools if pool.by_cell]

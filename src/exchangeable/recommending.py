@@ -46,8 +46,11 @@ def candidates(table: Table, place: int, code: int, given: Mapping[str, Any]) ->
 
 def cells_of(
     table: Table, member: Any, place: int, ratings: Any
-) -> tuple[pl.DataFrame, NDArray[np.float64]]:
-    """Labelled cells of a member of axis ``place``, from a mapping or a frame, and their values."""
+) -> tuple[pl.DataFrame, Codes, NDArray[np.float64]]:
+    """Cells of a member of axis ``place``, from a mapping or a frame: labels, numbers, values.
+
+    The member itself is number 0.
+    """
     rest = [axis for number, axis in enumerate(table.axes) if number != place]
     if isinstance(ratings, Mapping):
         if len(rest) != 1:
@@ -69,14 +72,16 @@ def cells_of(
         labels = {axis: frame[name] for axis, name in zip(rest, names, strict=True)}
         (value,) = set(frame.columns) - set(names)
         values = numbers_of("ratings", frame[value]).to_numpy(writable=True)
+    numbers = np.zeros((len(values), table.order), dtype=np.int64)
     for axis, column in labels.items():
         codes = table.vocabularies[table.axes.index(axis)].encode(column)
+        numbers[:, table.axes.index(axis)] = codes
         if (codes == UNKNOWN).any():
             stranger = column[int((codes == UNKNOWN).argmax())]
             raise InputError(f"ratings must be of known {axis}, but {stranger!r} is not known")
     labels[table.axes[place]] = column_of("member", [member] * len(values))
     cells = pl.DataFrame({axis: labels[axis] for axis in table.axes})
-    return cells, values
+    return cells, numbers, values
 
 
 def check_distinct(table: Table, own: Codes, place: int) -> None:

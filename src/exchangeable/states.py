@@ -62,7 +62,8 @@ def _fusable(poolings: Poolings, values: Tensor) -> bool:
         return False
     # All attend or none, and something other than a count is asked for.
     alike = len({s is None for s in scores}) == 1
-    return alike and any(isinstance(p, SumPool | AttentionPool) for p in poolings[()])
+    every = [pool for pools in poolings.values() for pool in pools]
+    return alike and any(isinstance(pool, SumPool | AttentionPool) for pool in every)
 
 
 def _attention(pools: Sequence[Pool]) -> Tensor | None:

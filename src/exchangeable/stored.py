@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from exchangeable import checkpoint
 from exchangeable.answering import Cells, answerer_of_parts
+from exchangeable.budget import size_of
 from exchangeable.errors import InputError
 from exchangeable.fitting import Fitted, facts_of
 from exchangeable.labels import Vocabulary
@@ -21,7 +22,7 @@ from exchangeable.scale import Scale
 from exchangeable.settings import TrainingConfig
 from exchangeable.table import Table
 
-_PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training")
+_PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "memory")
 
 
 def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> None:
@@ -45,6 +46,7 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
         },
         "notes": list(fitted.notes),
         "name": fitted.name,
+        "folded": fitted.folded,
     }
     stored = {
         "index": torch.from_numpy(table.index),
@@ -96,7 +98,7 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
             table.shape,
             _scale_of_json(facts["cells scale"]),
         )
-        params = dict(stored.config["params"])
+        params = {"memory": None, **stored.config["params"]}  # older folders know no limit
         if params["training"] is not None:
             params["training"] = TrainingConfig(**params["training"])
         if set(params) != set(_PARAMS):
@@ -105,13 +107,16 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
         _check_index(cells.index, cells.values, cells.shape)
         notes, name = tuple(stored.config["notes"]), str(stored.config["name"])
         described = stored.config["answerer"]
-        answerer = answerer_of_parts(described, stored.tensors["model"], cells, device)
+        limit = size_of(params["memory"])
+        answerer = answerer_of_parts(described, stored.tensors["model"], cells, device, limit)
+        # A model has just read all cells together; a baseline is as it was.
+        folded = int(stored.config.get("folded", 0)) if "baseline" in described else 0
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: the completer cannot be rebuilt: {reason}") from None
-    return params, Fitted(table, cells, answerer, notes, name)
+    return params, Fitted(table, cells, answerer, notes, name, folded)
 
 
 def _check_index(

@@ -8,6 +8,7 @@ well: the backward pass goes from layer to layer, and in each from part to part.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,6 +23,7 @@ from torch import Generator, Tensor
 from exchangeable import states
 from exchangeable.array import Support
 from exchangeable.distributed import ALONE, Processes
+from exchangeable.errors import Failed
 from exchangeable.layers import Features, Layer
 
 Keep = Literal["memory", "scratch", "recompute"]
@@ -108,7 +110,7 @@ class Stream:
             whole = _exchanged(layer, whole, self.among)
             drawn = layer.draw(own, generator) if kept is None else kept[level]
             whole = whole._replace(kept=drawn)
-            if self.plan.pools:
+            if self.plan.pools or through:
                 self.pools.append(whole)
             self.offered.append(layer.offered(whole, _first(level, self.features)))
 
@@ -197,7 +199,7 @@ class _Backward:
         outer = _by_part(gradient, [stream.part(number) for number in parts])
         for level in reversed(range(len(stream.layers))):
             layer, whole = stream.layers[level], stream.pools[level]
-            own = [weight for weight in self.parameters if _is_of(weight, layer)]
+            own = [w for w in self.parameters if w.requires_grad and _is_of(w, layer)]
             poolings = layer.poolings
             sums = [part.detach().requires_grad_() for part in states.sums(poolings, whole)]
             leaves = states.with_sums(poolings, whole, sums)
@@ -287,12 +289,23 @@ class _Waiting:
         file = self.files[level]
         known = self.places.get((level, number))
         start = file.seek(0, 2) if known is None else known[0]
-        if known is None:
-            file.truncate(start + content.size)
+        if known is None and content.size:
+            self._reserve(file, start, content.size)
         self.places[level, number] = start, own.shape, own.dtype
         if content.size:
             mapped = np.memmap(file, np.uint8, "r+", start, content.shape)
             mapped[:] = content
+
+    def _reserve(self, file: IO[bytes], start: int, size: int) -> None:
+        """Take the room before it is mapped: writing to a full disk by memory ends the process."""
+        try:
+            os.posix_fallocate(file.fileno(), start, size)
+        except OSError as error:
+            folder = self.plan.folder or tempfile.gettempdir()
+            raise Failed(
+                f"no room for the scratch file in {folder} ({error.strerror}): set TMPDIR to a "
+                f"folder that has some"
+            ) from None
 
     def has(self, level: int, number: int) -> bool:
         return (level, number) in self.held or (level, number) in self.places

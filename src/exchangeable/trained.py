@@ -195,6 +195,7 @@ def train_model(
     trained = TrainedModel(config, codec, run.best, training, name, facts)
     if resume:
         before = _standing(trained, execution)
+        _check_together(before, execution.among)
         if isinstance(before, TrainedModel):
             return before
         if before is not None:
@@ -264,6 +265,20 @@ def _standing(
         return TrainedModel.load(folder)
     execution.say(f"going on in {folder} after step {stored.config['run']['step']:,}")
     return stored.tensors["training"], stored.config["run"]
+
+
+def _check_together(
+    before: TrainedModel | tuple[dict[str, Tensor], dict[str, Any]] | None, among: Processes
+) -> None:
+    """Raise unless all processes found the same run, or none: they would wait for each other."""
+    if isinstance(before, TrainedModel):
+        step = -2.0
+    else:
+        step = -1.0 if before is None else float(before[1]["step"])
+    here = torch.tensor([step, -step])
+    (most,) = among.largest([here.to(among.home)])
+    if float(most[0]) != -float(most[1]):
+        raise InputError("every process must see the same folder to resume, but they differ")
 
 
 def fingerprint_of(task: Task) -> str:

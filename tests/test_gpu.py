@@ -181,6 +181,26 @@ def test_kernels_give_what_float64_on_a_cpu_gives(order, pooling, activation):
             assert error < most, (narrow, float(error))
 
 
+def test_the_factorized_model_and_a_newcomer_go_through_kernels_too():
+    config = FactorizedConfig(1, 2, encoder=(16, 8), decoder=(16,), dropout=0.0)
+    x = random_array((40, 30), density=0.4)
+    asked = random_array((40, 30), density=0.2, seed=2).support
+    for made in (FactorizedAutoencoder(config), ResidualModel(ResidualConfig.base(1, 2))):
+        slow = made.double().eval()
+        expected = slow(x, asked)
+        own = random_array((1, 30), density=0.5, seed=3)
+        alone = Support.of([(0, n) for n in range(30)], (1, 30))
+        strange = slow.read(slow.newcomer(slow.condition(x), 0, own), alone)
+        fast = made.float().cuda()
+        with torch.no_grad():
+            memory = fast.condition(x.to(torch.float32).to("cuda"))
+            found = fast.read(memory, Support(asked.index.cuda(), x.shape))
+            mine = fast.newcomer(memory, 0, own.to(torch.float32).to("cuda"))
+            new = fast.read(mine, Support(alone.index.cuda(), (1, 30)))
+        for one, other in ((found, expected), (new, strange)):
+            assert (one.double().cpu() - other).norm() / other.norm() < 1e-4
+
+
 def test_captured_steps_are_those_of_plain_training():
     config = TrainingConfig(steps=20, evaluate_every=10, seed=3)
     shape = ResidualConfig(5, 5, width=16, depth=3, heads=4, dropout=0.2)

@@ -141,6 +141,10 @@ class Support:
             self._parts[start, stop] = some
         return some
 
+    def split(self, size: int) -> list[Support]:
+        """All cells, ``size`` at a time."""
+        return [self._same(index) for index in self.index.split(size)]
+
     def among(self, groups: Mapping[Axes, Tensor]) -> Support:
         """The same cells, whose groups on some axes are numbered among a few, ascending."""
         some = self._same(self.index)
@@ -151,11 +155,13 @@ class Support:
 
     def _same(self, index: Tensor, **changed: Any) -> Support:
         """Cells of this support, numbered as here; they were checked before."""
+        if "numbering" not in changed:  # working it out may mean to sort all cells
+            changed["numbering"] = self.directory
         other = object.__new__(Support)
         known = {
             "index": index,
             "shape": self.shape,
-            "numbering": self.directory,
+            "numbering": self.numbering,
             "near": self.near,
             "writers": self.writers,
             "whole": self.whole,
@@ -168,7 +174,10 @@ class Support:
 
     def numbered_by(self, directory: Directory) -> Support:
         """The same cells, finding their groups among those of an array observed before."""
-        return Support(self.index, directory.shape, directory)
+        fits = all(own <= known for own, known in zip(self.shape, directory.shape, strict=True))
+        if not fits:
+            return Support(self.index, directory.shape, directory)
+        return self._same(self.index, shape=directory.shape, numbering=directory)
 
     def take(self, cells: Tensor) -> Support:
         """The given cells, by position or by a mask.

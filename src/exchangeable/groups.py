@@ -67,6 +67,16 @@ class Groups:
         none = self.ids.new_zeros(self.number)
         return none.index_add(0, self.ids, self.writers.to(none.dtype))
 
+    def counts(self, dtype: torch.dtype) -> Tensor:
+        """The same as a channel beside others: (G, 1)."""
+        if dtype not in self._counts:
+            self._counts[dtype] = self.sizes.to(dtype).unsqueeze(-1)
+        return self._counts[dtype]
+
+    @cached_property
+    def _counts(self) -> dict[torch.dtype, Tensor]:
+        return {}
+
     @cached_property
     def order(self) -> Tensor:
         """The cells that write, those of one group together, group after group: (E,)."""

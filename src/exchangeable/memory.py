@@ -158,8 +158,9 @@ class MemoryModel(nn.Module):
             raise ValueError(f"chunk_size must be 1 or more, but is {chunk_size}")
         self._check_memory(memory)
         self._check_asked(queries, memory.shape)
-        chunks = queries.index.split(chunk_size or max(len(queries), 1))
-        return torch.cat([self._read_chunk(memory, index) for index in chunks])
+        cells = queries.numbered_by(memory.directory)
+        chunks = cells.split(chunk_size or max(len(queries), 1))
+        return torch.cat([self._read_chunk(memory, chunk) for chunk in chunks])
 
     def extend(
         self, memory: Memory, observed: ExchangeableArray, features: Features | None = None
@@ -285,10 +286,9 @@ class MemoryModel(nn.Module):
         self.layers[0].check_features(features, cells.shape)
         return values
 
-    def _read_chunk(self, memory: Memory, index: Tensor) -> Tensor:
-        cells = Support(index, memory.shape, memory.directory)
+    def _read_chunk(self, memory: Memory, cells: Support) -> Tensor:
         weight = next(self.parameters())
-        values = weight.new_zeros(len(index), self.layers[self.first_read].in_channels)
+        values = weight.new_zeros(len(cells), self.layers[self.first_read].in_channels)
         steps = list(zip(self.layers, memory.offered, strict=True))
         for layer, offered in steps[self.first_read :]:
             values = layer.read(values, cells, offered)

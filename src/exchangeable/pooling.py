@@ -54,6 +54,10 @@ class GridGroups:
         cells = math.prod(self.shape[axis] for axis in self.pooled)
         return torch.full(kept, cells, device=self.device)
 
+    def counts(self, dtype: torch.dtype) -> Tensor:
+        """The same as a channel beside others."""
+        return self.sizes.to(dtype).unsqueeze(-1)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -96,7 +100,8 @@ def max_over(values: Tensor, groups: AnyGroups) -> Tensor:
 
 def count_over(values: Tensor, groups: AnyGroups) -> Tensor:
     """How many cells each group has, as a channel beside sums of ``values``: (G, 1)."""
-    return groups.sizes.to(_wide(values[:0]).dtype).unsqueeze(-1)
+    half = values.dtype in (torch.float16, torch.bfloat16)
+    return groups.counts(torch.float32 if half else values.dtype)
 
 
 def _wide(values: Tensor) -> Tensor:
@@ -151,8 +156,15 @@ def combined(
     listed = [(row, groups) for row, groups in rows if isinstance(groups, Groups)]
     if len(listed) == len(rows) and fast(values, outputs=own.shape[1]):
         return _combined_on_a_gpu(values, own, constant, listed, more, finish)
-    y = values @ own if constant is None else _affine(values, own, constant)
+    several = []
     for row, groups in rows:
+        if isinstance(groups, Groups) and groups.number == 1:  # all cells read the same
+            alike = row[groups.start]
+            constant = alike if constant is None else constant + alike
+        else:
+            several.append((row, groups))
+    y = values @ own if constant is None else _affine(values, own, constant)
+    for row, groups in several:
         y = added(y, spread(row, groups))
     if more is not None:
         y = added(y, more)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import torch
@@ -256,7 +257,9 @@ class PooledTerm(nn.Module):
         if not by_group:
             return Summaries(None, tuple(by_cell))
         # Groups are few: one product in full precision is cheaper than several in half.
-        with torch.autocast(weights[0].device.type, enabled=False):
+        device = weights[0].device.type
+        narrow = torch.is_autocast_enabled(device)
+        with torch.autocast(device, enabled=False) if narrow else nullcontext():
             return Summaries(torch.cat(by_group, dim=-1) @ torch.cat(weights), tuple(by_cell))
 
     def answers(self, summaries: Summaries, values: Tensor, groups: AnyGroups) -> Tensor | None:

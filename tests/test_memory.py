@@ -21,6 +21,7 @@ from exchangeable import (
 from exchangeable.groups import Groups
 from exchangeable.layers import Offered
 from exchangeable.pools import Modules, Summaries
+from exchangeable.streaming import tensors_in
 from exchangeable.testing import (
     assert_queries_independent,
     assert_same,
@@ -398,13 +399,13 @@ def test_a_newcomer_reads_the_pools_of_others_as_they_are(kind, order, axis):
     own = random_array(alone, density=0.6, channels=2, seed=3)
     asked = random_array(alone, density=0.8, seed=4).support
 
-    before = [tensor.clone() for tensor in _tensors((memory.pools, memory.offered))]
+    before = [tensor.clone() for tensor in tensors_in((memory.pools, memory.offered))]
     quick = model.newcomer(memory, axis, own)
     found = model.read(quick, asked)
 
     assert_same(found, slow_newcomer(model, memory, axis, own, asked))
     assert quick.shape == alone
-    after = _tensors((memory.pools, memory.offered))
+    after = tensors_in((memory.pools, memory.offered))
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
     with pytest.raises(ValueError, match="cannot be extended"):
         model.extend(quick, own)
@@ -460,17 +461,6 @@ def slow_newcomer(model, memory, axis, own, asked):
         q, h = read(q, asked), read(h, own.support)
     assert order == len(asked.shape)
     return q
-
-
-def _tensors(tree):
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, dict):
-        for branch in tree.values():
-            yield from _tensors(branch)
-    elif isinstance(tree, tuple):
-        for branch in tree:
-            yield from _tensors(branch)
 
 
 def test_a_newcomer_comes_with_features_and_in_an_array_of_its_own():

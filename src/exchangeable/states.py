@@ -1,4 +1,4 @@
-"""The states of all pools of a layer as one thing: written, merged, grown, summed up in parts.
+"""The states of all pools of a layer as one thing: written, joined, grown, summed up in parts.
 
 A layer pools by several subsets of the axes, and on each by one ``Pool`` or more: its
 ``poolings``. What its cells wrote are the ``Pools``, one state for each of these.
@@ -100,16 +100,6 @@ def _written_at_once(poolings: Poolings, values: Tensor, cells: Support) -> tupl
     return values, Pools(pools)
 
 
-def merged(poolings: Poolings, one: Pools, other: Pools) -> Pools:
-    """The pools of the cells of both."""
-
-    def both(pool: Pool, axes: Axes, place: int) -> State:
-        a, b = one.states[axes][place], other.states[axes][place]
-        return pooling.merge(a, b, pool.aligned if pool.peaked else None)
-
-    return _each(poolings, both, one.kept)
-
-
 def take_in(poolings: Poolings, whole: Pools, part: Pools, cells: Support) -> None:
     """Add the pools of some more cells to those of others, in place."""
     for axes, pools in poolings.items():
@@ -198,19 +188,6 @@ def empty(poolings: Poolings, like: Pools, directory: Directory) -> Pools:
         lambda pool, axes, place: _emptied(pool, like.states[axes][place], directory.number(axes)),
         like.kept,
     )
-
-
-def without(poolings: Poolings, pools: Pools, directory: Directory, axis: int) -> Pools:
-    """The pools as one new member of ``axis`` finds them: all that is not of that axis.
-
-    ``directory`` is that of the table with this one member.
-    """
-
-    def left(pool: Pool, axes: Axes, place: int) -> State:
-        state = pools.states[axes][place]
-        return _emptied(pool, state, directory.number(axes)) if axis in axes else state
-
-    return _each(poolings, left, pools.kept)
 
 
 def moved(poolings: Poolings, pools: Pools, old: Directory, new: Directory) -> Pools:

@@ -204,7 +204,7 @@ class _Backward:
             sums = [part.detach().requires_grad_() for part in states.sums(poolings, whole)]
             leaves = states.with_sums(poolings, whole, sums)
             offered = layer.offered(leaves, _first(level, stream.features))
-            flat = [row for row in _tensors(offered) if row.requires_grad]
+            flat = [row for row in tensors_in(offered) if row.requires_grad]
             copies = [row.detach().requires_grad_() for row in flat]
             read = _replaced(offered, dict(zip(map(id, flat), copies, strict=True)))
             totals = [torch.zeros_like(row) for row in flat]
@@ -386,16 +386,16 @@ def _is_of(weight: Tensor, layer: Layer[Any, Any]) -> bool:
     return any(weight is own for own in layer.parameters())
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
+def tensors_in(tree: Any) -> Iterator[Tensor]:
     """All tensors in nested tuples and mappings."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, dict):
         for branch in tree.values():
-            yield from _tensors(branch)
+            yield from tensors_in(branch)
     elif isinstance(tree, tuple):
         for branch in tree:
-            yield from _tensors(branch)
+            yield from tensors_in(branch)
 
 
 def _replaced(tree: Any, others: dict[int, Tensor]) -> Any:

@@ -204,13 +204,12 @@ class MemoryModel(nn.Module):
         observed: ExchangeableArray,
         directory: Directory,
         touched: Mapping[Axes, Tensor],
-        found: Mapping[Axes, Tensor | None],
+        found: Mapping[Axes, Tensor],
         features: Features | None,
     ) -> list[tuple[Pools, Offered]]:
         """For each layer, the groups that new cells meet, with these added: pools and offers.
 
-        ``touched`` are these groups, and ``found`` where each was among the known ones, None
-        where all are new.
+        ``touched`` are these groups, and ``found`` where each was among the known ones.
         """
         cells = observed.support.numbered_by(directory)
         near = cells.among(touched)

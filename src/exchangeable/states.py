@@ -206,19 +206,15 @@ def moved(poolings: Poolings, pools: Pools, old: Directory, new: Directory) -> P
     return _each(poolings, grown, pools.kept)
 
 
-def joined(
-    poolings: Poolings, pools: Pools, places: Mapping[Axes, Tensor | None], part: Pools
-) -> Pools:
+def joined(poolings: Poolings, pools: Pools, places: Mapping[Axes, Tensor], part: Pools) -> Pools:
     """The pools of some new cells, with what is known of the groups they meet.
 
     ``places`` says where these groups are among the known ones: beyond the last where one is
-    new, and None where all of them are.
+    new.
     """
 
     def both(pool: Pool, axes: Axes, place: int) -> State:
         at, new = places[axes], part.states[axes][place]
-        if at is None:
-            return new
         known = tuple(rows[at.clamp(max=len(rows) - 1)] for rows in pools.states[axes][place])
         if strangers[axes] is not None:
             pairs = zip(known, pool.neutral, strict=True)
@@ -227,7 +223,7 @@ def joined(
 
     strangers: dict[Axes, Tensor | None] = {}
     for axes, at in places.items():
-        if at is not None and axes in pools.states:
+        if axes in pools.states:
             new = at >= len(pools.states[axes][0][0])
             strangers[axes] = new if bool(new.any()) else None
     return _each(poolings, both, pools.kept)

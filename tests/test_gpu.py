@@ -20,6 +20,7 @@ from exchangeable import (
 )
 from exchangeable.errors import Failed
 from exchangeable.groups import Groups
+from exchangeable.hiding import scattered
 from exchangeable.interruption import clear_about_memory
 from exchangeable.pooling import spread
 from exchangeable.scale import Scale
@@ -212,6 +213,11 @@ def test_captured_steps_are_those_of_plain_training():
         train(run, OneHot(5), rating_task(), config, how=how)
         ends.append([look["validation_rmse"] for look in run.history])
     assert ends[0] == pytest.approx(ends[1], rel=1e-3)
+
+
+def test_the_same_cells_are_hidden_as_on_a_cpu():
+    places = [scattered(1000, 3, torch.device(home)).cpu() for home in ("cpu", "cuda")]
+    assert torch.equal(*places)
 
 
 @pytest.mark.parametrize("keep", ["memory", "scratch", "recompute"])

@@ -443,6 +443,71 @@ def test_a_residual_needs_as_many_channels_out_as_in():
         read(case.values, case.normal(4, 4), activation="gated", residual=True)
 
 
+# Summaries -------------------------------------------------------------------------------
+
+
+def summaries(count, total, weight, weighted, mean, attention, counts):
+    rows = 0
+    if mean is not None:
+        rows = total / count.clamp(min=1) @ mean
+    if attention is not None:
+        by_head = weighted.unflatten(-1, (weight.shape[1], -1))
+        rows = rows + (by_head / weight.clamp(min=1).unsqueeze(-1)).flatten(-2) @ attention
+    if counts is not None:
+        rows = rows + torch.cat([count.log1p() / 10, 1 / (1 + count)], dim=1) @ counts
+    return rows
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    "parts",
+    [("mean",), ("attention",), ("mean", "counts"), ("mean", "attention", "counts")],
+    ids="+".join,
+)
+@pytest.mark.parametrize(
+    ("groups", "channels", "outputs", "heads"),
+    [(37, 24, 20, 3), (1, 64, 64, 8), (300, 64, 128, 4), (5, 3, 1, 1), (0, 8, 8, 2)],
+)
+def test_summaries_are_averages_times_weights(groups, channels, outputs, heads, parts):
+    draw = torch.Generator().manual_seed(0)
+    count = torch.randint(0, 5, (groups, 1), generator=draw).float()
+    count[:1] = 1  # the one cell of a group weighs exactly 1
+
+    def normal(*shape, needed=True):
+        return torch.randn(shape, generator=draw) if needed else None
+
+    mean, attention = "mean" in parts, "attention" in parts
+    weight = 1 + (count - 1).clamp(min=0) * torch.rand(groups, heads, generator=draw)
+    given = {
+        "total": normal(groups, channels, needed=mean),
+        "weight": weight * (count > 0) if attention else None,
+        "weighted": normal(groups, channels, needed=attention),
+        "mean": normal(channels, outputs, needed=mean),
+        "attention": normal(channels, outputs, needed=attention),
+        "counts": normal(2, outputs, needed="counts" in parts),
+    }
+    there = {name: one for name, one in given.items() if one is not None}
+    inputs = {name: leaf(one) for name, one in there.items()}
+    references = {name: wide(one) for name, one in there.items()}
+    sums = kernels.Sums(count.to(HOME), *(inputs.get(n) for n in ("total", "weight", "weighted")))
+    weights = kernels.Weights(*(inputs.get(n) for n in ("mean", "attention", "counts")))
+    assert kernels.summable(sums, weights)
+    expected = summaries(count.double(), *(references.get(name) for name in given))
+    found = kernels.summarised(sums, weights)
+    assert_same_gradients([found], [expected], inputs, references, draw, torch.float32)
+
+
+@needs_triton
+def test_wide_or_double_summaries_are_left_to_torch():
+    count, total = torch.ones(3, 1).to(HOME), torch.ones(3, 256).to(HOME)
+    wide_weights = kernels.Weights(torch.ones(256, 256).to(HOME))
+    assert not kernels.summable(kernels.Sums(count, total), wide_weights)
+    narrow = kernels.Weights(torch.ones(256, 16).to(HOME))
+    assert kernels.summable(kernels.Sums(count, total), narrow)
+    assert not kernels.summable(kernels.Sums(count.double(), total.double()), narrow)
+    assert not kernels.summable(kernels.Sums(count), kernels.Weights(counts=narrow.mean))
+
+
 # Use -------------------------------------------------------------------------------------
 
 

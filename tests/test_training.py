@@ -13,7 +13,7 @@ from exchangeable import budget, checkpoint
 from exchangeable.array import ExchangeableArray
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.errors import Failed, InputError
-from exchangeable.hiding import hidden, sampler_of
+from exchangeable.hiding import hidden, sampler_of, scattered
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.models import ResidualModel
 from exchangeable.recipes import RECIPES, build, recipe_of
@@ -278,6 +278,19 @@ def test_shares_hidden_differ_between_members_only_where_they_should(way):
     noise = 0.5 / math.sqrt(40)
     assert (rows > 2 * noise) == (way == "rows")
     assert (columns > 2 * noise) == (way == "columns")
+
+
+def test_what_is_hidden_is_told_by_a_hash_that_is_the_same_everywhere():
+    def mixed(place, key):
+        whole = 2**64 - 1
+        x = (place * 0x9E3779B97F4A7C15 + key) & whole
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & whole
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & whole
+        return ((x ^ (x >> 31)) & (2**24 - 1)) / 2**24
+
+    for key in (0, 5, 2**63 - 1):
+        found = scattered(50, key, torch.device("cpu")).tolist()
+        assert found == [mixed(place, key) for place in range(50)]
 
 
 def test_something_is_always_hidden():

@@ -53,13 +53,9 @@ class Captured:
         self.graph: Any = torch.cuda.make_graphed_callables(whole, given, allow_unused_input=True)
 
     def __call__(self, hidden: Tensor, generator: Generator | None) -> Tensor:
-        """Answers for the cells of a mask, given the others: (Q, O)."""
-        device = self.cells.values.device
-        # Looked up where the mask was drawn: on the device that would mean to wait for it.
-        places = hidden.nonzero().squeeze(1).to(device, non_blocking=True)
-        writers = (~hidden).to(device, non_blocking=True)
-        outputs: Tensor = self.graph(writers, *self._drawn(generator))
-        return outputs.index_select(0, places)
+        """Answers for all cells, given those that are not hidden: (E, O)."""
+        outputs: Tensor = self.graph(~hidden, *self._drawn(generator))
+        return outputs
 
     def _drawn(self, generator: Generator | None) -> list[Tensor]:
         """What dropout leaves at each layer that has it, brought to the device in one go."""

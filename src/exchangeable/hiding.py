@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from exchangeable.array import ExchangeableArray, Support
@@ -24,18 +23,33 @@ _FANOUT = 25
 def hidden(support: Support, config: TrainingConfig, generator: np.random.Generator) -> Tensor:
     """Which cells to hide: a mask with one at least that is hidden."""
     ways = ("flat", "rows", "columns") if config.hide == "mixed" else (config.hide,)
-    way = ways[int(generator.integers(len(ways)))]
+    way, device = ways[int(generator.integers(len(ways)))], support.index.device
     if way == "flat":
-        share = generator.uniform(config.hide_least, config.hide_most, 1)
-        shares: NDArray[np.float64] = np.repeat(share, len(support))
+        shares: Tensor | float = generator.uniform(config.hide_least, config.hide_most)
     else:
         axis = 0 if way == "rows" else support.order - 1
         own = generator.uniform(config.hide_least, config.hide_most, support.shape[axis])
-        shares = own[support.index[:, axis].cpu().numpy()]
-    mask = generator.random(len(support)) < shares
+        shares = torch.from_numpy(own.astype(np.float32)).to(device)[support.index[:, axis]]
+    mask = scattered(len(support), int(generator.integers(2**63)), device) < shares
     if not mask.any():
         mask[int(generator.integers(len(support)))] = True
-    return torch.from_numpy(mask)
+    return mask
+
+
+def scattered(number: int, key: int, device: torch.device) -> Tensor:
+    """Numbers in [0, 1) that look random, each a hash of its place and the key: (number,).
+
+    They are the same on every device, and drawn where they are needed: by numpy, and brought
+    there, those for a million cells took half as long as the step itself. The mixing is that
+    of splitmix64, whose shifts bring in zeros, unlike those of signed numbers.
+    """
+    x = torch.arange(number, device=device)
+    x.mul_(-0x61C8864680B583EB).add_(key)
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        x ^= (x >> shift) & (2 ** (64 - shift) - 1)
+        x *= factor
+    x ^= (x >> 31) & (2**33 - 1)
+    return (x & (2**24 - 1)).float() * 2.0**-24
 
 
 def sampler_of(support: Support, config: TrainingConfig) -> Sampler:

@@ -246,21 +246,19 @@ class PooledTerm(nn.Module):
 
     def summaries(self, states: tuple[State, ...], dtype: torch.dtype) -> Summaries:
         """What there is to read of each group, from the states of its pools."""
-        by_group, weights, by_cell = [], [], []
-        for pool, state, weight in zip(self.pools, states, self.weights, strict=True):
-            summary = pool.summary(state).to(dtype)
-            if pool.by_cell:
-                by_cell.append(summary)
-            else:
-                by_group.append(summary)
-                weights.append(weight)
+        known = list(zip(self.pools, states, self.weights, strict=True))
+        by_cell = tuple(pool.summary(state).to(dtype) for pool, state, _ in known if pool.by_cell)
+        by_group = [each for each in known if not each[0].by_cell]
         if not by_group:
-            return Summaries(None, tuple(by_cell))
+            return Summaries(None, by_cell)
+        rows = _rows_at_once(by_group)
+        if rows is not None:
+            return Summaries(rows, by_cell)
+        summary = torch.cat([pool.summary(state).to(dtype) for pool, state, _ in by_group], dim=-1)
         # Groups are few: one product in full precision is cheaper than several in half.
-        device = weights[0].device.type
-        narrow = torch.is_autocast_enabled(device)
-        with torch.autocast(device, enabled=False) if narrow else nullcontext():
-            return Summaries(torch.cat(by_group, dim=-1) @ torch.cat(weights), tuple(by_cell))
+        narrow = torch.is_autocast_enabled(summary.device.type)
+        with torch.autocast(summary.device.type, enabled=False) if narrow else nullcontext():
+            return Summaries(summary @ torch.cat([weight for *_, weight in by_group]), by_cell)
 
     def answers(self, summaries: Summaries, values: Tensor, groups: AnyGroups) -> Tensor | None:
         """What cells read that depends on themselves: (E, O)."""
@@ -273,3 +271,19 @@ class PooledTerm(nn.Module):
             more = pool.answer(spread(summary, groups), values) @ weight
             total = more if total is None else total + more
         return total
+
+
+def _rows_at_once(known: Sequence[tuple[Pool, State, Tensor]]) -> Tensor | None:
+    """Summaries times weights by one kernel, for an average, attention and counts on a GPU."""
+    by_kind = {type(pool): (state, weight) for pool, state, weight in known}
+    kinds = {MeanPool, AttentionPool, CountPool}
+    if not known[0][1][-1].is_cuda or len(by_kind) < len(known) or not set(by_kind) <= kinds:
+        return None
+    from exchangeable.kernels import Sums, Weights, summable, summarised
+
+    (total, _), mean = by_kind.get(MeanPool, ((None, None), None))
+    (_, weight, weighted, _), attention = by_kind.get(AttentionPool, ((None,) * 4, None))
+    _, counts = by_kind.get(CountPool, ((), None))
+    sums = Sums(known[0][1][-1], total, weight, weighted)
+    weights = Weights(mean, attention, counts)
+    return summarised(sums, weights) if summable(sums, weights) else None

@@ -93,8 +93,12 @@ class Run:
     @classmethod
     def start(cls, model: MemoryModel, config: TrainingConfig) -> Run:
         """Before the first step."""
+        weights = list(model.parameters())
         optimiser = torch.optim.AdamW(
-            model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+            weights,
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=weights[0].is_cuda,
         )
         return cls(
             model,
@@ -139,9 +143,9 @@ class Run:
         """Move the averaged weights towards those of the model; quickly at first."""
         share = min(share, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
-            pairs = zip(self.averaged.parameters(), self.model.parameters(), strict=True)
-            for mean, weight in pairs:
-                mean.lerp_(weight, 1 - share)
+            means: list[Tensor] = list(self.averaged.parameters())
+            weights: list[Tensor] = list(self.model.parameters())
+            torch._foreach_lerp_(means, weights, 1 - share)
 
     def judge(self, rmse: float, loss: float) -> None:
         """Keep the averaged weights if nothing judged before was as good."""
@@ -230,16 +234,16 @@ def _step(
     how: How,
     captured: Captured | None,
 ) -> float:
-    drawn_mask = hidden(some.support, config, run.draws)
-    hide = drawn_mask.to(some.values.device)
+    device = some.values.device
+    hide = hidden(some.support, config, run.draws)
     first, last = how.among.share(len(some))
-    mine = hide[first:last]
-    truth = some.values[first:last][mine].squeeze(1).float()
+    mine = hide[first:last].nonzero().squeeze(1)
+    truth = some.values[first:last].index_select(0, mine).squeeze(1).float()
     run.model.train()
     if captured is not None:
-        outputs = captured(drawn_mask, run.drops)
+        outputs = captured(hide, run.drops).index_select(0, mine)
     else:
-        with narrow(some.values.device, how.precision):
+        with narrow(device, how.precision):
             outputs = run.model.rebuild(
                 some,
                 hide,

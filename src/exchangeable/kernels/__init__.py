@@ -16,11 +16,14 @@ from exchangeable.kernels.pooling import (
 )
 from exchangeable.kernels.reading import Norm, read
 from exchangeable.kernels.runs import Runs
+from exchangeable.kernels.summaries import Sums, Weights, summable, summarised
 
 __all__ = [
     "Norm",
     "Pooled",
     "Runs",
+    "Sums",
+    "Weights",
     "available",
     "pool",
     "pool_all",
@@ -28,5 +31,7 @@ __all__ = [
     "segment_max",
     "segment_sum",
     "sum_all",
+    "summable",
+    "summarised",
     "supported",
 ]

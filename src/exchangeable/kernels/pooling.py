@@ -279,6 +279,7 @@ def _gradient(
         FURTHER=further is not None,
         FAR=any(each.number * channels >= 2**31 for each in runs),
         FIRST_ALONE=runs[0].number == 1,
+        TIDY=channels == padded(channels) and heads.bit_count() == 1,
         MASKED=writers is not None,
         PRECISION=precision(kind),
         num_warps=tile.warps,

@@ -196,6 +196,7 @@ def pool_gradient(
     FURTHER: tl.constexpr,
     FAR: tl.constexpr,  # whether there are too many groups for offsets of 32 bits
     FIRST_ALONE: tl.constexpr,  # whether the first grouping has one group
+    TIDY: tl.constexpr,  # whether channels and heads are powers of two
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -204,8 +205,9 @@ def pool_gradient(
         d_score = weight * (sum of value * d_weighted over the head's channels + d_weight)
         d_value = d_total + weight * d_weighted + d_score @ scores'
 
-    The heads of all groupings stand side by side as columns. ``spread`` copies a head's column
-    to its channels, and its transpose sums channels by head.
+    The heads of all groupings stand side by side as columns. Where the sizes are tidy, a thread
+    that holds all channels of a head needs no other to sum them; elsewhere ``spread`` copies a
+    head's column to its channels, and its transpose sums channels by head.
     """
     ATTENTION: tl.constexpr = WEIGHT or WEIGHTED
     program = tl.program_id(0)
@@ -230,6 +232,9 @@ def pool_gradient(
             d_value += tl.load(further + start + place, mask=known, other=0.0).to(tl.float32)
         if ATTENTION:
             value = tl.load(values + start + place, mask=known, other=0.0)
+            scored = tl.dot(value, score, input_precision=PRECISION)
+            d_score = tl.zeros([CELLS, COLUMNS], tl.float32)
+        if ATTENTION and not TIDY:
             peak = tl.zeros([CELLS, COLUMNS], tl.float32)
             d_share = tl.zeros([CELLS, COLUMNS], tl.float32)
             for i in tl.static_range(NUMBER):
@@ -240,11 +245,11 @@ def pool_gradient(
                 peak += tl.load(peaks[i] + by_head, mask=own, other=0.0)
                 if WEIGHT:
                     d_share += tl.load(d_weight[i] + by_head, mask=own, other=0.0)
-            scored = tl.dot(value, score, input_precision=PRECISION) - peak
-            share = tl.exp(tl.where(writes[:, None], scored, float("-inf")))
+            share = tl.exp(tl.where(writes[:, None], scored - peak, float("-inf")))
         for i in tl.static_range(NUMBER):
             if FIRST_ALONE and i == 0:
                 # All cells are of one group, whose rows need no looking up.
+                group = tl.zeros([CELLS], tl.int32)
                 by_channel, real = channel[None, :], (channel < K)[None, :]
             else:
                 group = _groups(ids[i] + cell, inside, FAR)
@@ -256,13 +261,31 @@ def pool_gradient(
                 d_value += total
             if WEIGHTED:
                 slope = tl.load(d_weighted[i] + by_channel, mask=real, other=0.0).to(tl.float32)
+                slope = tl.broadcast_to(slope, [CELLS, WIDE])
+            if ATTENTION and TIDY:
+                head = tl.arange(0, HEADS)
+                by_head, own = group[:, None] * HEADS + head[None, :], writes[:, None]
+                peak = tl.load(peaks[i] + by_head, mask=own, other=0.0)
+                share = tl.exp(tl.where(own, _picked(scored, i, HEADS) - peak, float("-inf")))
+                d_share = tl.zeros([CELLS, HEADS], tl.float32)
+                if WEIGHT:
+                    d_share += tl.load(d_weight[i] + by_head, mask=own, other=0.0)
+                if WEIGHTED:
+                    by_slice = tl.reshape(slope, [CELLS, HEADS, K // HEADS])
+                    d_value += tl.reshape(by_slice * share[:, :, None], [CELLS, K])
+                    sliced = tl.reshape(value, [CELLS, HEADS, K // HEADS]).to(tl.float32)
+                    d_share += tl.sum(by_slice * sliced, axis=2)
+                d_score += _placed(share * d_share, i, COLUMNS)
+            elif WEIGHTED:
                 spread = column[:, None] == (i * HEADS + channel // (K // HEADS))[None, :]
                 spread = spread.to(tl.float32).to(kind)
                 d_value += slope * tl.dot(share.to(kind), spread, input_precision=PRECISION)
                 slope = (slope * value.to(tl.float32)).to(kind)
                 d_share = tl.dot(slope, tl.trans(spread), d_share, input_precision=PRECISION)
         if ATTENTION:
-            d_score = (share * d_share).to(kind)
+            if not TIDY:
+                d_score = share * d_share
+            d_score = d_score.to(kind)
             d_value = tl.dot(d_score, tl.trans(score), d_value, input_precision=PRECISION)
             d_score_weight = tl.dot(
                 tl.trans(value), d_score, d_score_weight, input_precision=PRECISION
@@ -271,6 +294,22 @@ def pool_gradient(
     if ATTENTION:
         entry = (program * K + channel[:, None]) * COLUMNS + column[None, :]
         tl.store(d_scores + entry, d_score_weight, mask=(channel < K)[:, None])
+
+
+@jit
+def _picked(columns, i: tl.constexpr, HEADS: tl.constexpr):
+    """The heads of the i-th grouping, of all side by side: (CELLS, H)."""
+    SIDES: tl.constexpr = columns.shape[1] // HEADS
+    apart = tl.reshape(columns, [columns.shape[0], SIDES, HEADS])
+    return tl.sum(tl.where((tl.arange(0, SIDES) == i)[None, :, None], apart, 0.0), axis=1)
+
+
+@jit
+def _placed(heads, i: tl.constexpr, COLUMNS: tl.constexpr):
+    """Those heads among the columns, and 0 in the others: (CELLS, COLUMNS)."""
+    SIDES: tl.constexpr = COLUMNS // heads.shape[1]
+    apart = tl.where((tl.arange(0, SIDES) == i)[None, :, None], heads[:, None, :], 0.0)
+    return tl.reshape(apart, [heads.shape[0], COLUMNS])
 
 
 @jit

@@ -261,6 +261,7 @@ def test_seven_groupings_as_of_an_array_of_order_three(monkeypatch, most):
 @needs_triton
 def test_chunks_are_rescaled_to_the_peak_of_their_group(monkeypatch):
     monkeypatch.setattr(runs_module, "CHUNK", 16)
+    monkeypatch.setattr(runs_module, "BUNDLE", 4)  # so that all cells are several of them
     case = Case(400, [1, 4], 128, writing=0.9)  # more chunks than one block holds
     case.values *= torch.linspace(0.1, 5, 400)[:, None]  # peaks rise from chunk to chunk
     check_attention(case, 2)

@@ -244,12 +244,13 @@ def column_of(name: str, values: Iterable[object]) -> pl.Series:
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         return pl.Series(name, values)  # nanoseconds have no equal in Python
     listed = [value.item() if isinstance(value, np.generic) else value for value in values]
-    kinds = {type(value) for value in listed if not _is_missing(value)}
+    kinds = set(map(type, listed))
+    if not kinds <= {int, str, bool}:  # some may be missing
+        kinds = {type(value) for value in listed if not _is_missing(value)}
+        if not kinds or kinds <= {int, str, bool}:
+            listed = [None if _is_missing(value) else value for value in listed]
     if len(kinds) > 1:
         return pl.Series(name, listed, dtype=pl.Object)
-    kind = kinds.pop() if kinds else str
-    if kind in (int, str, bool):
-        listed = [None if _is_missing(value) else value for value in listed]
     try:
         return pl.Series(name, listed, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):

@@ -114,5 +114,7 @@ def segment_max(values: Tensor, groups: Groups) -> Tensor:
         return kernels.segment_max(values, groups.runs, groups.writers)
     if groups.writers is not None:
         values = values.masked_fill(~groups.writers.unsqueeze(1), -torch.inf)
+    if groups.number == 1 and len(values):
+        return values.amax(dim=0, keepdim=True)
     lowest = values.new_full((groups.number, values.shape[1]), -torch.inf)
     return lowest.scatter_reduce(0, groups.ids[:, None].expand_as(values), values, "amax")

@@ -18,7 +18,7 @@ from exchangeable.kernels.launch import (
     precision,
     warps,
 )
-from exchangeable.kernels.runs import Runs
+from exchangeable.kernels.runs import BUNDLE, Runs
 
 MOST_GROUPINGS, MOST_COLUMNS = 4, 32
 """Groupings, and heads of them together, that one kernel differentiates: seven at once needed
@@ -108,7 +108,7 @@ class _Pool(Function):
             ctx.save_for_backward(values, writers)
             totals = [reduced(values, each, writers) for each in runs]
             return values.view_as(values), *totals
-        pools = [_attended(values, *pair, writers) for pair in zip(scores, runs, strict=True)]
+        pools = _all_attended(values, scores, runs, writers)
         peaks = [pooled.peak for pooled in pools]
         ctx.mark_non_differentiable(*peaks)
         ctx.save_for_backward(values, writers, *scores, *peaks)
@@ -144,7 +144,7 @@ def reduced(
     """Sum, or largest, of each group without a gradient: (E, K) -> (G, K) float32."""
     cells = _cells(values, runs)
     parts = _reduced(values, runs.order, runs.chunk_starts, writers, cells, runs.is_sorted, largest)
-    return _reduced(parts, None, runs.group_chunks, None, _merged(values, runs), True, largest)
+    return _reduced(parts, None, runs.group_chunks, None, _merged(values, runs.most), True, largest)
 
 
 def _reduced(
@@ -175,22 +175,39 @@ def _reduced(
     return out
 
 
-def _attended(values: Tensor, scores: Tensor, runs: Runs, writers: Tensor | None) -> Pooled:
-    """Every chunk by itself, then the chunks of every group together."""
-    from exchangeable.kernels.pooling_programs import attend_chunks, attend_groups
+def _all_attended(
+    values: Tensor, scores: Sequence[Tensor], runs: Sequence[Runs], writers: Tensor | None
+) -> list[Pooled]:
+    """Attention by each grouping. That over all cells goes along with the one after it."""
+    rest = list(zip(scores, runs, strict=True))
+    if len(rest) < 2 or runs[0].number != 1 or runs[1].number == 1:
+        return [_attended(values, [weight], own, writers)[0] for weight, own in rest]
+    among, everyone = _attended(values, [scores[1], scores[0]], runs[1], writers)
+    further = [_attended(values, [weight], own, writers)[0] for weight, own in rest[2:]]
+    return [everyone, among, *further]
 
-    channels, heads = scores.shape
-    wide, cells, chunks = padded(channels), _cells(values, runs), _merged(values, runs)
-    parts = _empty_pools(values, runs.chunks, heads)
-    pools = _empty_pools(values, runs.number, heads)
+
+def _attended(
+    values: Tensor, scores: Sequence[Tensor], runs: Runs, writers: Tensor | None
+) -> list[Pooled]:
+    """Every chunk by itself, then the chunks of every group together.
+
+    A second kind of attention is that over all cells.
+    """
+    from exchangeable.kernels.pooling_programs import attend_chunks
+
+    (channels, heads), number = scores[0].shape, len(scores)
+    wide, cells = padded(channels), _cells(values, runs)
+    parts = _empty_pools(values, runs.chunks, heads, number)
     launch(
         attend_chunks,
         runs.chunks,
-        (values, scores, runs.order, runs.chunk_starts, writers, *parts),
+        (values, tuple(scores), runs.order, runs.chunk_starts, writers, *parts),
+        NUMBER=number,
         K=channels,
         WIDE=wide,
         HEADS=heads,
-        COLUMNS=padded(heads + 1),
+        COLUMNS=padded(heads * number + 1),
         CELLS=cells,
         SORTED=runs.is_sorted,
         MASKED=writers is not None,
@@ -198,15 +215,30 @@ def _attended(values: Tensor, scores: Tensor, runs: Runs, writers: Tensor | None
         num_warps=min(warps(cells * wide), CHUNKS[values.dtype].warps),
         num_stages=CHUNKS[values.dtype].stages,
     )
+    total, *by_kind = parts
+    kinds = [Pooled(total, *(part[i] for part in by_kind)) for i in range(number)]
+    pools = [_joined(kinds[0], runs.group_chunks, _merged(values, runs.most))]
+    for everyone in kinds[1:]:
+        some = _joined(everyone, runs.bundles, _merged(values, BUNDLE))
+        pools.append(_joined(some, runs.all_bundles, _merged(values, len(some.total))))
+    return pools
+
+
+def _joined(parts: Pooled, starts: Tensor, together: int) -> Pooled:
+    """Parts from starts[g] up to starts[g + 1] as one, for every g, so many at once."""
+    from exchangeable.kernels.pooling_programs import attend_groups
+
+    channels, heads = parts.total.shape[1], parts.peak.shape[1]
+    pools = _empty_pools(parts.total, len(starts) - 1, heads)
     launch(
         attend_groups,
-        runs.number,
-        (*parts, runs.group_chunks, *pools),
+        len(starts) - 1,
+        (*parts, starts, *pools),
         K=channels,
-        WIDE=wide,
+        WIDE=padded(channels),
         HEADS=heads,
-        CHUNKS=chunks,
-        num_warps=warps(chunks * wide),
+        CHUNKS=together,
+        num_warps=warps(together * padded(channels)),
     )
     return pools
 
@@ -291,9 +323,10 @@ def _gradient(
     return d_values, list(d_all[:, : heads * len(runs)].split(heads, dim=1))
 
 
-def _empty_pools(values: Tensor, number: int, heads: int) -> Pooled:
-    by_head, by_channel = (number, heads), (number, values.shape[1])
-    shapes = by_channel, by_head, by_head, by_channel
+def _empty_pools(values: Tensor, number: int, heads: int, *kinds: int) -> Pooled:
+    """Room for the sums of so many groups, and for several kinds of attention: (N, G, ...)."""
+    by_head, by_channel = (*kinds, number, heads), (number, values.shape[1])
+    shapes = by_channel, by_head, by_head, (*kinds, *by_channel)
     return Pooled(*(values.new_empty(shape, dtype=torch.float32) for shape in shapes))
 
 
@@ -306,9 +339,9 @@ def _cells(values: Tensor, runs: Runs) -> int:
     return max(most // (4 if mean < _SMALL else 2), 16)
 
 
-def _merged(values: Tensor, runs: Runs) -> int:
-    """Chunks of a block, when those of a group are merged."""
-    return min(CHUNKS[values.dtype].cells(padded(values.shape[1])), padded(runs.most, 2))
+def _merged(values: Tensor, most: int) -> int:
+    """Chunks of a block, when at most so many of a group are merged."""
+    return min(CHUNKS[values.dtype].cells(padded(values.shape[1])), padded(most, 2))
 
 
 def _bytes(writers: Tensor | None) -> Tensor | None:

@@ -61,14 +61,15 @@ def _rows(order, writers, at, end, CELLS: tl.constexpr, SORTED: tl.constexpr, MA
 @jit
 def attend_chunks(
     values,  # (E, K)
-    scores,  # (K, H)
+    scores,  # by kind of attention: (K, H)
     order,
     starts,
     writers,
     totals,  # (C, K) float32, and so are all that follow
-    peaks,  # (C, H)
-    weights,  # (C, H)
-    weighted,  # (C, K)
+    peaks,  # (N, C, H)
+    weights,  # (N, C, H)
+    weighted,  # (N, C, K)
+    NUMBER: tl.constexpr,  # N, kinds of attention
     K: tl.constexpr,
     WIDE: tl.constexpr,
     HEADS: tl.constexpr,
@@ -78,16 +79,15 @@ def attend_chunks(
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Program c: the sum of chunk c's cells, and their sum weighted by exp(score - peak).
+    """Program c: the sum of chunk c's cells, and their sums weighted by exp(score - peak).
 
-    The columns behind the last head have scores of 0, so that they weigh each cell by exactly
-    1: the first of them makes the plain sum, in the same product as the weighted ones.
+    The heads of all kinds of attention stand side by side as columns. Those behind the last have
+    scores of 0, so that they weigh each cell by exactly 1: the first of them makes the plain
+    sum, in the same product as the weighted ones.
     """
     chunk = tl.program_id(0)
     channel, column = tl.arange(0, WIDE), tl.arange(0, COLUMNS)
-    of_head = (channel < K)[:, None] & (column < HEADS)[None, :]
-    score = tl.load(scores + channel[:, None] * HEADS + column[None, :], mask=of_head, other=0.0)
-    score = score.to(values.dtype.element_ty)
+    score = _side_by_side(scores, NUMBER, K, WIDE, HEADS, COLUMNS).to(values.dtype.element_ty)
     start, end = tl.load(starts + chunk), tl.load(starts + chunk + 1)
     peak = tl.full([COLUMNS], float("-inf"), tl.float32)
     weight = tl.zeros([COLUMNS], tl.float32)
@@ -109,14 +109,17 @@ def attend_chunks(
         share = tl.trans(share.to(value.dtype))
         moment = tl.dot(share, value, moment, input_precision=PRECISION)
         peak = higher
-    chunk = chunk.to(tl.int64)
-    tl.store(peaks + chunk * HEADS + column, peak, mask=column < HEADS)
-    tl.store(weights + chunk * HEADS + column, weight, mask=column < HEADS)
-    total = tl.sum(tl.where((column == HEADS)[:, None], moment, 0.0), axis=0)
-    own = column[:, None] == (channel // (K // HEADS))[None, :]
+    chunk, chunks = chunk.to(tl.int64), tl.num_programs(0)
+    of_head = column < NUMBER * HEADS
+    by_head = (column // HEADS * chunks + chunk) * HEADS + column % HEADS
+    tl.store(peaks + by_head, peak, mask=of_head)
+    tl.store(weights + by_head, weight, mask=of_head)
+    total = tl.sum(tl.where((column == NUMBER * HEADS)[:, None], moment, 0.0), axis=0)
     tl.store(totals + chunk * K + channel, total, mask=channel < K)
-    sliced = tl.sum(tl.where(own, moment, 0.0), axis=0)
-    tl.store(weighted + chunk * K + channel, sliced, mask=channel < K)
+    for i in tl.static_range(NUMBER):
+        own = column[:, None] == (i * HEADS + channel // (K // HEADS))[None, :]
+        sliced = tl.sum(tl.where(own, moment, 0.0), axis=0)
+        tl.store(weighted + (i * chunks + chunk) * K + channel, sliced, mask=channel < K)
 
 
 @jit

@@ -9,6 +9,8 @@ from torch import Tensor
 
 CHUNK = 256
 """Cells of a chunk at most. Fewer make more partial results, more leave multiprocessors idle."""
+BUNDLE = 64
+"""Chunks of a bundle."""
 PARTS = 512
 """Chunks of one group at most: one program adds them up. Larger groups have longer chunks."""
 
@@ -35,6 +37,10 @@ class Runs:
     group_chunks: Tensor  # (G + 1,) int32
     most: int
     """The most chunks of one group."""
+    bundles: Tensor  # (B + 1,) int32
+    """The first chunk of every bundle: what all cells come to is made of these, in two steps."""
+    all_bundles: Tensor  # (2,) int32
+    """From 0 to B."""
 
     @property
     def chunks(self) -> int:
@@ -53,6 +59,8 @@ class Runs:
         group = torch.arange(number, device=device).repeat_interleave(chunks)  # (C,)
         within = torch.arange(len(group), device=device) - group_chunks[group]
         starts = (sizes.cumsum(0) - sizes)[group] + within * lengths[group]
+        every = torch.arange(0, len(group) + BUNDLE, BUNDLE, device=device)
+        bundles = every.clamp(max=len(group)).int()
         return cls(
             ids=ids.int(),
             number=number,
@@ -61,4 +69,6 @@ class Runs:
             chunk_starts=torch.cat([starts, starts.new_full((1,), cells)]).int(),
             group_chunks=group_chunks.int(),
             most=int(chunks.max()) if number else 0,
+            bundles=bundles,
+            all_bundles=torch.tensor([0, len(bundles) - 1], dtype=torch.int32, device=device),
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from exchangeable.baselines.base import Floats
 from exchangeable.baselines.factorization import Layout, Sums, cell_means, gram, moments
@@ -36,23 +38,22 @@ def draw_prior(vectors: Floats, generator: np.random.Generator) -> tuple[Floats,
 def draw_vectors(
     layout: Layout,
     sums: Sums,
-    values: Floats,
-    tables: Sequence[Floats],
+    values: Tensor,
+    tables: Sequence[Tensor],
     prior: tuple[Floats, Floats],
     noise: float,
     generator: np.random.Generator,
-) -> Floats:
+) -> Tensor:
     """The vectors of an axis' members (N, F), from their posterior given the other axes."""
     target = values[sums.order] - cell_means(layout, sums.index, tables, layout.others(sums.axis))
-    mean, precision = prior
+    mean, precision = (torch.from_numpy(part) for part in prior)
     towards = moments(layout, sums, target, tables) / noise + precision @ mean
-    root = np.linalg.cholesky(gram(layout, sums, tables) / noise + precision)
-    inverse = np.linalg.inv(root)
-    whitened = np.einsum("nkl,nl->nk", inverse, towards)
-    whitened += generator.standard_normal(towards.shape)
-    return np.einsum("nkl,nk->nl", inverse, whitened)
+    root = torch.linalg.cholesky(gram(layout, sums, tables) / noise + precision)
+    whitened = torch.linalg.solve_triangular(root, towards.unsqueeze(2), upper=False)
+    whitened += torch.from_numpy(generator.standard_normal(towards.shape)).unsqueeze(2)
+    return torch.linalg.solve_triangular(root.mT, whitened, upper=True).squeeze(2)
 
 
-def draw_noise(errors: Floats, generator: np.random.Generator) -> float:
+def draw_noise(errors: Tensor, generator: np.random.Generator) -> float:
     """The variance of the noise; before any cell is seen its precision is Gamma(1, 1/100)."""
-    return float((0.01 + np.sum(errors**2) / 2) / generator.gamma(1 + len(errors) / 2))
+    return float((0.01 + float(errors.square().sum()) / 2) / generator.gamma(1 + len(errors) / 2))

@@ -15,15 +15,13 @@ not known.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
-
-from exchangeable.baselines.base import Floats, Index
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,10 @@ class Layout:
         start = 1 + self.rank * (other - (other > axis))
         return slice(start, start + self.rank)
 
-    def columns(self, axis: int, axes: Sequence[int]) -> Index:
+    def columns(self, axis: int, axes: Sequence[int]) -> list[int]:
         """The bias of ``axis``, and its columns that meet one of ``axes``."""
         blocks = [self.block(axis, other) for other in axes if other != axis]
-        return np.concatenate([[0], *[np.arange(b.start, b.stop) for b in blocks]]).astype(int)
+        return [0, *(column for block in blocks for column in range(block.start, block.stop))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,25 +54,25 @@ class Sums:
     """Sums over the cells of each member of one axis, as products with a sparse matrix."""
 
     axis: int
-    index: Index  # (E, D), ordered by member
-    order: Index  # (E,), the positions they had
-    starts: NDArray[np.int32]  # (N + 1,)
-    columns: NDArray[np.int32]  # (D, E)
+    index: Tensor  # (E, D), ordered by member
+    order: Tensor  # (E,), the positions they had
+    starts: Tensor  # (N + 1,) int32
+    columns: Tensor  # (D, E) int32
 
     @classmethod
-    def of(cls, index: Index, axis: int, members: int) -> Sums:
-        order = np.argsort(index[:, axis], kind="stable")
-        starts = np.zeros(members + 1, dtype=np.int32)
-        np.cumsum(np.bincount(index[:, axis], minlength=members), out=starts[1:])
+    def of(cls, index: Tensor, axis: int, members: int) -> Sums:
+        order = index[:, axis].argsort(stable=True)
+        sizes = index[:, axis].bincount(minlength=members)
+        starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
         ordered = index[order]
-        return cls(axis, ordered, order, starts, np.ascontiguousarray(ordered.T, dtype=np.int32))
+        return cls(axis, ordered, order, starts, ordered.T.int().contiguous())
 
     @classmethod
-    def of_some(cls, index: Index, axis: int, members: Index) -> tuple[Sums, Index]:
+    def of_some(cls, index: Tensor, axis: int, members: Tensor) -> tuple[Sums, Tensor]:
         """For some members of an axis, ascending, alone; and the positions of their cells."""
-        cells = np.flatnonzero(np.isin(index[:, axis], members))
+        cells = torch.isin(index[:, axis], members).nonzero().squeeze(1)
         own = index[cells]
-        own[:, axis] = np.searchsorted(members, own[:, axis])
+        own[:, axis] = torch.searchsorted(members, own[:, axis].contiguous())
         return cls.of(own, axis, len(members)), cells
 
     @property
@@ -82,54 +80,60 @@ class Sums:
         return len(self.starts) - 1
 
     @property
-    def sizes(self) -> Floats:
-        return np.diff(self.starts).astype(np.float64)
+    def sizes(self) -> Tensor:
+        return self.starts.diff()
 
-    def over(self, other: int, table: Floats, weights: Floats | None = None) -> Floats:
+    def over(self, other: int, table: Tensor, weights: Tensor | None = None) -> Tensor:
         """Add up the rows of ``table`` (N', K) at the cells' members of ``other``: (N, K)."""
-        data = np.ones(len(self.order)) if weights is None else weights
-        shape = (self.members, len(table))
-        return csr_array((data, self.columns[other], self.starts), shape=shape) @ table
+        if weights is None:
+            weights = table.new_ones(len(self.order))
+        with warnings.catch_warnings():
+            # Said of all such tensors, once: what is used of them here has been long the same.
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support")
+            shape = (self.members, len(table))
+            matrix = torch.sparse_csr_tensor(
+                self.starts, self.columns[other], weights, shape, check_invariants=False
+            )
+            return matrix @ table
 
-    def of_cells(self, weights: Floats) -> Floats:
+    def of_cells(self, weights: Tensor) -> Tensor:
         """Add up a number per cell: (E,) -> (N,)."""
-        total = np.bincount(self.index[:, self.axis], weights, self.members)
-        return total.astype(np.float64)
+        return self.over(self.axis, weights.new_ones(self.members, 1), weights).squeeze(1)
 
 
-def rows_of(old: int, new: int) -> Index:
+def rows_of(old: int, new: int) -> list[int]:
     """Rows of a table that grows from ``old`` members to ``new``: more of them read the last."""
-    return np.append(np.arange(old), np.full(new - old + 1, old))
+    return [*range(old), *[old] * (new - old + 1)]
 
 
 def gram(
     layout: Layout,
     sums: Sums,
-    means: Sequence[Floats],
-    covariances: Sequence[Floats] | None = None,
-) -> Floats:
+    means: Sequence[Tensor],
+    covariances: Sequence[Tensor] | None = None,
+) -> Tensor:
     """The sum of E[f f'] over the cells of each member: (N, F, F)."""
     axis = sums.axis
-    result = np.zeros((sums.members, layout.width, layout.width))
-    result[:, 0, 0] = sums.sizes
-    upper = np.triu_indices(layout.rank)
+    result = means[axis].new_zeros(sums.members, layout.width, layout.width)
+    result[:, 0, 0] = sums.sizes.to(result)
+    one, other_one = torch.triu_indices(layout.rank, layout.rank, device=result.device)
     for other in layout.others(axis):
         here, there = layout.block(axis, other), layout.block(other, axis)
         u = means[other][:, there]
-        second = u[:, upper[0]] * u[:, upper[1]]
+        second = u[:, one] * u[:, other_one]
         if covariances is not None:
-            second += covariances[other][:, there, there][:, upper[0], upper[1]]
-        total = sums.over(other, np.concatenate([u, second], axis=1))
+            second += covariances[other][:, there, there][:, one, other_one]
+        total = sums.over(other, torch.cat([u, second], dim=1))
         result[:, 0, here] = result[:, here, 0] = total[:, : layout.rank]
-        square = np.empty((len(total), layout.rank, layout.rank))
-        square[:, upper[0], upper[1]] = square[:, upper[1], upper[0]] = total[:, layout.rank :]
+        square = total.new_empty(len(total), layout.rank, layout.rank)
+        square[:, one, other_one] = square[:, other_one, one] = total[:, layout.rank :]
         result[:, here, here] = square
     for first, second_axis in combinations(layout.others(axis), 2):
         rows, columns = layout.block(axis, first), layout.block(axis, second_axis)
         left = means[first][sums.index[:, first], layout.block(first, axis)]
         right = means[second_axis][:, layout.block(second_axis, axis)]
         for k in range(layout.rank):
-            crossed = sums.over(second_axis, right, left[:, k])
+            crossed = sums.over(second_axis, right, left[:, k].contiguous())
             result[:, rows.start + k, columns] = result[:, columns, rows.start + k] = crossed
     return result
 
@@ -137,75 +141,77 @@ def gram(
 def moments(
     layout: Layout,
     sums: Sums,
-    target: Floats,
-    means: Sequence[Floats],
-    covariances: Sequence[Floats] | None = None,
-) -> Floats:
+    target: Tensor,
+    means: Sequence[Tensor],
+    covariances: Sequence[Tensor] | None = None,
+) -> Tensor:
     """The sum of E[f t] over the cells of each member: (N, F).
 
     ``target`` (E,), in the order of ``sums``, is what this axis is to explain on average. Its
     random part is correlated with the features: a partner's b and u are uncertain together.
     """
     axis = sums.axis
-    result = np.empty((sums.members, layout.width))
+    result = target.new_empty(sums.members, layout.width)
     result[:, 0] = sums.of_cells(target)
     for other in layout.others(axis):
         here, there = layout.block(axis, other), layout.block(other, axis)
-        result[:, here] = sums.over(other, means[other][:, there], target)
+        result[:, here] = sums.over(other, means[other][:, there].contiguous(), target)
         if covariances is None:
             continue
-        result[:, here] -= sums.over(other, covariances[other][:, there, 0])
+        result[:, here] -= sums.over(other, covariances[other][:, there, 0].contiguous())
         for third in layout.others(axis):
             if third == other:
                 continue
             shared = covariances[other][:, there, layout.block(other, third)]
             met = means[third][sums.index[:, third], layout.block(third, other)]
             for k in range(layout.rank):
-                result[:, here] -= sums.over(other, shared[:, :, k], met[:, k])
+                result[:, here] -= sums.over(
+                    other, shared[:, :, k].contiguous(), met[:, k].contiguous()
+                )
     return result
 
 
 def cell_means(
-    layout: Layout, index: Index, means: Sequence[Floats], axes: Sequence[int]
-) -> Floats:
+    layout: Layout, index: Tensor, means: Sequence[Tensor], axes: Sequence[int]
+) -> Tensor:
     """The part of every cell that ``axes`` make, alone and in pairs: (E, D) -> (E,)."""
-    total = np.zeros(len(index))
+    total = means[0].new_zeros(len(index))
     for axis in axes:
         total += means[axis][index[:, axis], 0]
     for first, second in combinations(axes, 2):
         left = means[first][index[:, first], layout.block(first, second)]
         right = means[second][index[:, second], layout.block(second, first)]
-        total += np.einsum("ek,ek->e", left, right)
+        total += (left * right).sum(dim=1)
     return total
 
 
 def cell_variances(
     layout: Layout,
-    index: Index,
-    means: Sequence[Floats],
-    covariances: Sequence[Floats],
+    index: Tensor,
+    means: Sequence[Tensor],
+    covariances: Sequence[Tensor],
     axes: Sequence[int],
-) -> Floats:
+) -> Tensor:
     """The variance of ``cell_means`` where vectors of different members are independent.
 
     It is sum_d f_d' S_d f_d + sum_{d < e} tr(S_d S_e), with the blocks of S that meet; exact,
     since all mixed terms are odd in one of the vectors.
     """
-    total = np.zeros(len(index))
+    total = means[0].new_zeros(len(index))
     for axis in axes:
         columns = layout.columns(axis, axes)
-        features = [np.ones((len(index), 1))]
+        features = [total.new_ones(len(index), 1)]
         features += [
             means[other][index[:, other], layout.block(other, axis)]
             for other in axes
             if other != axis
         ]
-        f = np.concatenate(features, axis=1)
-        member = index[:, axis, None, None]
-        spread = covariances[axis][member, columns[:, None], columns]  # (E, 1 + ..., 1 + ...)
-        total += np.einsum("ek,ek->e", (spread @ f[:, :, None])[:, :, 0], f)
+        f = torch.cat(features, dim=1)
+        spread = covariances[axis][:, columns][:, :, columns][index[:, axis]]
+        total += ((spread @ f.unsqueeze(2)).squeeze(2) * f).sum(dim=1)
     for first, second in combinations(axes, 2):
         here, there = layout.block(first, second), layout.block(second, first)
         left = covariances[first][index[:, first], here, here]
-        total += np.einsum("ekl,ekl->e", left, covariances[second][index[:, second], there, there])
+        right = covariances[second][index[:, second], there, there]
+        total += (left * right).sum(dim=(1, 2))
     return total

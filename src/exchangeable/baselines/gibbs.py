@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from exchangeable.baselines.base import (
@@ -71,8 +72,9 @@ class FittedSamples:
         return self.centre + self.scale * mean, self.scale**2 * variance
 
     def _draw(self, index: Index, s: int) -> Floats:
-        vectors = [own[s] for own in self.vectors]
-        return cell_means(self.layout, index, vectors, range(len(self.shape)))
+        vectors = [torch.from_numpy(own[s]).double() for own in self.vectors]
+        answers = cell_means(self.layout, torch.from_numpy(index), vectors, range(len(self.shape)))
+        return answers.numpy()
 
     def _prior(self, index: Index, covariances: Sequence[Floats]) -> Floats:
         """The variance that unknown members bring: f' C f of each, and tr(C C') of two."""
@@ -102,23 +104,26 @@ class FittedSamples:
             return self.config.fit(index, values, shape)
         check_cells("an update", index, values, shape)
         generator = np.random.default_rng([self.config.seed, len(values)])
-        y = (values - self.centre) / self.scale
+        y = torch.from_numpy((values - self.centre) / self.scale)
         several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
         members = [np.unique(index[changed, axis]) for axis in range(len(shape))]
-        sums = [Sums.of_some(index, axis, own) for axis, own in enumerate(members)]
+        cells = torch.from_numpy(index)
+        sums = [
+            Sums.of_some(cells, axis, torch.from_numpy(own)) for axis, own in enumerate(members)
+        ]
         grown = [rows_of(old, new) for old, new in zip(self.shape, shape, strict=True)]
         vectors = tuple(own[:, rows] for own, rows in zip(self.vectors, grown, strict=True))
         for s in range(len(self.noises)):
-            tables = [own[s].astype(np.float64) for own in vectors]
+            tables = [torch.from_numpy(own[s].astype(np.float64)) for own in vectors]
             for axis in [*range(len(shape))] * (2 if several else 1):
-                prior = tables[axis][-1], self.precisions[axis][s]
-                of_axis, cells = sums[axis]
+                prior = tables[axis][-1].numpy(), self.precisions[axis][s]
+                of_axis, own_cells = sums[axis]
                 drawn = draw_vectors(
-                    self.layout, of_axis, y[cells], tables, prior, self.noises[s], generator
+                    self.layout, of_axis, y[own_cells], tables, prior, self.noises[s], generator
                 )
                 tables[axis][members[axis]] = drawn
             for own, table in zip(vectors, tables, strict=True):
-                own[s] = table
+                own[s] = table.numpy()
         return replace(self, vectors=vectors, seen=seen(index, shape))
 
     def factors(self) -> tuple[Floats, ...]:
@@ -176,28 +181,31 @@ class BayesianFactorization:
         report: Report | None = None,
     ) -> FittedSamples:
         check_cells("Bayesian factorization", index, values, shape)
-        y, centre, scale = standardised(values)
+        standard, centre, scale = standardised(values)
+        y, cells = torch.from_numpy(standard), torch.from_numpy(index)
         layout, generator = Layout(len(shape), self.rank), np.random.default_rng(self.seed)
-        sums = [Sums.of(index, axis, size) for axis, size in enumerate(shape)]
+        sums = [Sums.of(cells, axis, size) for axis, size in enumerate(shape)]
         masks, kept, noise = seen(index, shape), self.sweeps - self.burn_in, 0.5
-        tables = [0.1 * generator.standard_normal((size + 1, layout.width)) for size in shape]
-        vectors = tuple(np.empty((kept, size + 1, layout.width), np.float32) for size in shape)
+        sizes = [(size + 1, layout.width) for size in shape]
+        tables = [torch.from_numpy(0.1 * generator.standard_normal(size)) for size in sizes]
+        vectors = tuple(np.empty((kept, *size), np.float32) for size in sizes)
         precisions = tuple(np.empty((kept, layout.width, layout.width)) for _ in shape)
         noises = np.empty(kept)
         for s in range(-self.burn_in, kept):
             for axis, of_axis in enumerate(sums):
-                prior = draw_prior(tables[axis][:-1][masks[axis]], generator)
+                known = tables[axis][:-1].numpy()[masks[axis]]
+                prior = draw_prior(known, generator)
                 tables[axis][:-1] = draw_vectors(
                     layout, of_axis, y, tables, prior, noise, generator
                 )
-                tables[axis][-1] = prior[0]
+                tables[axis][-1] = torch.from_numpy(prior[0])
                 if s >= 0:
                     precisions[axis][s] = prior[1]
-            noise = draw_noise(y - cell_means(layout, index, tables, range(len(shape))), generator)
+            noise = draw_noise(y - cell_means(layout, cells, tables, range(len(shape))), generator)
             if s >= 0:
                 noises[s] = noise
                 for own, table in zip(vectors, tables, strict=True):
-                    own[s] = table
+                    own[s] = table.numpy()
             if report is not None:
                 report(s + self.burn_in + 1, self.sweeps)
         return FittedSamples(self, layout, centre, scale, noises, vectors, precisions, masks)

@@ -210,6 +210,6 @@ def _kept(bias: FittedFactors, index: Index) -> Floats:
     """
     own, result = bias.posterior, np.ones(len(index))
     for axis in range(len(bias.shape)):
-        moved = own.covariances[axis][index[:, axis], 0, 0] / own.noise
+        moved = own.covariances[axis].numpy()[index[:, axis], 0, 0] / own.noise
         result *= np.maximum(1 - moved, 0.05)
     return result

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from exchangeable.baselines.base import (
     Floats,
@@ -17,10 +19,9 @@ from exchangeable.baselines.base import (
     State,
     check_cells,
     check_queries,
-    chunks,
     standardised,
 )
-from exchangeable.baselines.factorization import Layout, Sums, cell_means, cell_variances
+from exchangeable.baselines.factorization import Layout, Sums, cell_means
 from exchangeable.baselines.posterior import Posterior, sweep
 from exchangeable.baselines.starts import singular_starts
 
@@ -49,14 +50,8 @@ class FittedFactors:
 
     def predict(self, index: Index) -> tuple[Floats, Floats]:
         check_queries(index, self.shape)
-        mean, variance = np.empty(len(index)), np.empty(len(index))
-        own, axes = self.posterior, range(len(self.shape))
-        for part in chunks(len(index)):
-            cells = index[part]
-            mean[part] = own.mean + cell_means(own.layout, cells, own.means, axes)
-            variance[part] = own.noise
-            variance[part] += cell_variances(own.layout, cells, own.means, own.covariances, axes)
-        return self.centre + self.scale * mean, self.scale**2 * variance
+        mean, variance = self.posterior.answers(torch.from_numpy(index))
+        return self.centre + self.scale * mean.numpy(), self.scale**2 * variance.numpy()
 
     def updated(
         self, index: Index, values: Floats, shape: tuple[int, ...], changed: Index
@@ -71,11 +66,12 @@ class FittedFactors:
         check_cells("an update", index, values, shape)
         posterior = self.posterior.grown(shape)
         several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
+        every, y = torch.from_numpy(index), torch.from_numpy(self._standard(values))
         for _ in range(2 if several else 1):
             for axis in range(len(shape)):
-                members = np.unique(index[changed, axis])
-                sums, cells = Sums.of_some(index, axis, members)
-                posterior.solve(sums, (values[cells] - self.centre) / self.scale, members)
+                members = torch.from_numpy(np.unique(index[changed, axis]))
+                sums, cells = Sums.of_some(every, axis, members)
+                posterior.solve(sums, y[cells], members)
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
     def newcomer(self, axis: int, index: Index, values: Floats) -> FittedFactors | None:
@@ -86,32 +82,25 @@ class FittedFactors:
         """
         if self.scale == 0:
             return None
-        known = self.posterior
-        means, covariances = list(known.means), list(known.covariances)
-        near = index.copy()
-        for other in known.layout.others(axis):
-            met, near[:, other] = np.unique(index[:, other], return_inverse=True)
-            means[other], covariances[other] = means[other][met], covariances[other][met]
-        means[axis], covariances[axis] = means[axis][[-1, -1]], covariances[axis][[-1, -1]]
-        some = replace(known, means=means, covariances=covariances)
-        some.solve(Sums.of(near, axis, 1), (values - self.centre) / self.scale, np.arange(1))
-        means = [*known.means[:axis], means[axis], *known.means[axis + 1 :]]
-        covariances = [*known.covariances[:axis], covariances[axis], *known.covariances[axis + 1 :]]
-        posterior = replace(known, means=means, covariances=covariances)
+        y = torch.from_numpy(self._standard(values))
+        posterior = self.posterior.newcomer(axis, torch.from_numpy(index), y)
         return FittedFactors(self.config, posterior, self.centre, self.scale)
+
+    def _standard(self, values: Floats) -> Floats:
+        return (values - self.centre) / self.scale
 
     def factors(self) -> tuple[Floats, ...]:
         """The mean vectors of each axis' members, biases left out: (N_d, rank (D - 1))."""
-        return tuple(table[:-1, 1:].copy() for table in self.posterior.means)
+        return tuple(table[:-1, 1:].clone().numpy() for table in self.posterior.means)
 
     def state(self) -> State:
         own = self.posterior
         scalars = [self.centre, self.scale, own.mean, own.noise]
         result: State = {"scalars": np.array(scalars), "rank": np.array([own.layout.rank])}
         for axis in range(own.layout.order):
-            result[f"means.{axis}"] = own.means[axis]
-            result[f"covariances.{axis}"] = own.covariances[axis]
-            result[f"precisions.{axis}"] = own.precisions[axis]
+            result[f"means.{axis}"] = own.means[axis].numpy()
+            result[f"covariances.{axis}"] = own.covariances[axis].numpy()
+            result[f"precisions.{axis}"] = own.precisions[axis].numpy()
         return result
 
     @classmethod
@@ -121,7 +110,9 @@ class FittedFactors:
         centre, scale, mean, noise = state["scalars"].tolist()
         order = sum(name.startswith("means.") for name in state)
         kinds = ("means", "covariances", "precisions")
-        tables = [[state[f"{kind}.{axis}"] for axis in range(order)] for kind in kinds]
+        tables = [
+            [torch.from_numpy(state[f"{kind}.{axis}"]) for axis in range(order)] for kind in kinds
+        ]
         layout = Layout(order, int(state["rank"][0]))
         return cls(config, Posterior(layout, mean, noise, *tables), centre, scale)
 
@@ -145,8 +136,9 @@ class Bias:
         report: Report | None = None,
     ) -> FittedFactors:
         check_cells("the bias model", index, values, shape)
-        y, centre, scale = standardised(values)
-        posterior, sums = Posterior.before(shape), _sums(index, shape)
+        standard, centre, scale = standardised(values)
+        y = torch.from_numpy(standard)
+        posterior, sums = Posterior.before(shape, y), _sums(torch.from_numpy(index), shape)
         _converge(posterior, sums, y, self.sweeps, self.tolerance, report)
         return FittedFactors(self, posterior, centre, scale)
 
@@ -172,23 +164,33 @@ class VariationalFactorization:
         report: Report | None = None,
     ) -> FittedFactors:
         check_cells("variational factorization", index, values, shape)
-        y, centre, scale = standardised(values)
-        posterior, sums = Posterior.before(shape), _sums(index, shape)
-        bias = Bias()
-        _converge(posterior, sums, y, bias.sweeps, bias.tolerance, None)
-        if scale > 0:
-            posterior = started(posterior, index, y, self.rank)
-        _converge(posterior, sums, y, self.sweeps, self.tolerance, report)
+        standard, centre, scale = standardised(values)
+        posterior = self.believed(
+            torch.from_numpy(index), torch.from_numpy(standard), shape, report
+        )
         return FittedFactors(self, posterior, centre, scale)
 
+    def believed(
+        self, index: Tensor, values: Tensor, shape: tuple[int, ...], report: Report | None = None
+    ) -> Posterior:
+        """What is believed after cells (E, D) with standardised values (E,), on any device."""
+        posterior, sums = Posterior.before(shape, values), _sums(index, shape)
+        bias = Bias()
+        _converge(posterior, sums, values, bias.sweeps, bias.tolerance, None)
+        if bool(values.any()):
+            posterior = started(posterior, index, values, self.rank)
+        _converge(posterior, sums, values, self.sweeps, self.tolerance, report)
+        return posterior
 
-def started(biases: Posterior, index: Index, values: Floats, rank: int) -> Posterior:
+
+def started(biases: Posterior, index: Tensor, values: Tensor, rank: int) -> Posterior:
     """Add small factors to the biases, of each pair of axes as many as its residuals have."""
     order, shape = biases.layout.order, biases.shape
     residuals = values - biases.mean - cell_means(biases.layout, index, biases.means, range(order))
     pairs = list(combinations(range(order), 2)) if rank else []
+    cells, left_over = index.cpu().numpy(), residuals.cpu().numpy()
     starts = [
-        singular_starts(index[:, d], index[:, e], residuals, (shape[d], shape[e]), rank)
+        singular_starts(cells[:, d], cells[:, e], left_over, (shape[d], shape[e]), rank)
         for d, e in pairs
     ]
     most = max((left.shape[1] for left, _ in starts), default=0)
@@ -198,30 +200,31 @@ def started(biases: Posterior, index: Index, values: Floats, rank: int) -> Poste
             first = posterior.layout.block(axis, other).start
             seen = np.count_nonzero(start.any(axis=1))
             columns = slice(first, first + start.shape[1])
-            posterior.means[axis][:-1, columns] = START * np.sqrt(seen) * start
+            own = torch.from_numpy(START * np.sqrt(seen) * start)
+            posterior.means[axis][:-1, columns] = own.to(posterior.means[axis])
     return posterior
 
 
-def _sums(index: Index, shape: tuple[int, ...]) -> list[Sums]:
+def _sums(index: Tensor, shape: tuple[int, ...]) -> list[Sums]:
     return [Sums.of(index, axis, size) for axis, size in enumerate(shape)]
 
 
 def _converge(
     posterior: Posterior,
     sums: list[Sums],
-    values: Floats,
+    values: Tensor,
     sweeps: int,
     tolerance: float,
     report: Report | None,
 ) -> None:
     """Sweep until the answers for the observed cells no longer move."""
-    before = np.full(len(values), np.inf)
+    before = torch.full_like(values, torch.inf)
     for number in range(1, sweeps + 1):
         sweep(posterior, sums, values)
         answers = posterior.mean + cell_means(
             posterior.layout, sums[0].index, posterior.means, range(len(sums))
         )
-        moved = float(np.sqrt(np.mean((answers - before) ** 2)))
+        moved = float((answers - before).square().mean().sqrt())
         done = moved < tolerance
         if report is not None:
             report(sweeps if done else number, sweeps)

@@ -26,6 +26,7 @@ from exchangeable.errors import InputError
 from exchangeable.layers import Features
 from exchangeable.memory import Memory
 from exchangeable.pooling import read_mean
+from exchangeable.prior import Prior, prior_of
 from exchangeable.scale import Scale
 from exchangeable.trained import MEMBERS, TrainedModel
 from exchangeable.training import READ_AT_ONCE, encoded, encoding
@@ -211,6 +212,7 @@ class ModelAnswerer:
                 observed,
                 padded,
                 encode=encoding(trained.codec, reference),
+                prior=prior_of(trained.model, observed, reference),
                 plan=plan,
                 among=among,
                 watch=lambda share: watch(f"reading {len(cells):,} cells", share),
@@ -233,9 +235,13 @@ class ModelAnswerer:
         if self.anew(replaced=replaced):
             return self.refreshed(cells)
         added = _encoded(self.trained, cells.take(changed), self.reference, cells.shape)
+        prior = self.memory.prior
+        if isinstance(prior, Prior):
+            every = cells.array(_spacious(cells.shape)).to(device)
+            prior = prior.updated(every, torch.from_numpy(changed).to(device))
         with torch.no_grad():
             # The spare member of before has no cell, so the first new one can take its place.
-            memory = self.trained.model.extend(self.memory, added.to(device))
+            memory = self.trained.model.extend(self.memory, added.to(device), prior=prior)
         return replace(self, memory=memory)
 
     def anew(self, *, replaced: bool) -> bool:
@@ -257,7 +263,10 @@ class ModelAnswerer:
         own = Cells(index, values, shape, self.reference.scale).array()
         with torch.inference_mode():
             seen = encoded(own, self.trained.codec, self.reference).to(device)
-            memory = self.trained.model.newcomer(self.memory, axis, seen)
+            prior = self.memory.prior
+            if isinstance(prior, Prior):
+                prior = prior.newcomer(axis, own.to(device))
+            memory = self.trained.model.newcomer(self.memory, axis, seen, prior=prior)
         return replace(self, memory=memory)
 
     def factors(self) -> tuple[Floats, ...]:

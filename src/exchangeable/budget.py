@@ -56,7 +56,15 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         # What is kept must live until all of it was counted, and so must the loss.
         encode = encoding(codec, task.reference)
-        outputs = model.rebuild(some, hide, task.features, torch.Generator(), encode=encode)
+        known = some.values.new_ones(len(some), model.known_channels).float()
+        outputs = model.rebuild(
+            some,
+            hide,
+            task.features,
+            torch.Generator(),
+            encode=encode,
+            known=known if model.known_channels else None,
+        )
         answers = codec.read(outputs.float(), task.reference)
         truth = some.values[hide].squeeze(1).float()
         loss = loss_of(answers, truth, task.reference, "both", 1.0)

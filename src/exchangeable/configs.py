@@ -138,6 +138,8 @@ class ResidualConfig:
     """Leaky or gated units; gated ones have twice the weights."""
     dropout: float = 0.15
     """Share of channels dropped after every block."""
+    prior: int = 0
+    """Rank of the factorization that cells start from and answers are relative to; 0: none."""
     features: tuple[int, ...] = ()
     """Features that the members of each axis have."""
 
@@ -165,7 +167,7 @@ def _check_config(config: SelfSupervisedConfig | FactorizedConfig | ResidualConf
         elif isinstance(value, float):
             raise ValueError(f"{field.name} must be a whole number, but is {value}")
         elif isinstance(value, int) and not isinstance(value, bool):
-            _check_whole(field.name, value, 1)
+            _check_whole(field.name, value, 0 if field.name == "prior" else 1)
         elif field.name in ("encoder", "decoder", "factor_sizes", "features") and value:
             for number in value:
                 _check_whole(field.name, number, 0 if field.name == "features" else 1)

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from exchangeable.array import ExchangeableArray
 from exchangeable.layers import Features
-from exchangeable.memory import Encode, MemoryModel
+from exchangeable.memory import Encode, MemoryModel, beside
 from exchangeable.pools import LeastSquaresPool
 from exchangeable.segments import fast
 from exchangeable.streaming import Plan, Stream
@@ -45,17 +45,27 @@ class Captured:
         self.model, self.cells = model, cells
         whole = _Whole(model, cells, features, encode, narrow)
         writers = torch.arange(len(cells), device=cells.values.device) % 2 == 0
-        given = (writers, *self._drawn(torch.Generator()))
+        known = [] if not model.known_channels else [self._known()]
+        given = (writers, *known, *self._drawn(torch.Generator()))
         # Weights get their gradients on another stream than that of the capture, and that is meant.
         quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
         if quiet is not None:
             quiet(False)
         self.graph: Any = torch.cuda.make_graphed_callables(whole, given, allow_unused_input=True)
 
-    def __call__(self, hidden: Tensor, generator: Generator | None) -> Tensor:
-        """Answers for all cells, given those that are not hidden: (E, O)."""
-        outputs: Tensor = self.graph(~hidden, *self._drawn(generator))
-        return outputs
+    def __call__(
+        self, hidden: Tensor, generator: Generator | None, known: Tensor | None = None
+    ) -> Tensor:
+        """Answers for all cells, given those that are not hidden, and what is known: (E, O)."""
+        more = [] if known is None else [known]
+        outputs: Tensor = self.graph(~hidden, *more, *self._drawn(generator))
+        return beside(outputs, known)
+
+    def _known(self) -> Tensor:
+        """In the place of what is known of the cells."""
+        return self.cells.values.new_ones(
+            len(self.cells), self.model.known_channels, dtype=torch.float32
+        )
 
     def _drawn(self, generator: Generator | None) -> list[Tensor]:
         """What dropout leaves at each layer that has it, brought to the device in one go."""
@@ -69,7 +79,7 @@ class Captured:
 
 
 class _Whole(nn.Module):
-    """All cells through all layers, as a function of who writes and of what is dropped."""
+    """All cells through all layers, as a function of who writes, what is known, what is dropped."""
 
     def __init__(
         self,
@@ -85,8 +95,9 @@ class _Whole(nn.Module):
         self.start, self.support = model.observe(encode(cells.values)), cells.support
         self.features, self.narrow = features, narrow
 
-    def forward(self, writers: Tensor, *kept: Tensor) -> Tensor:
-        given = iter(kept)
+    def forward(self, writers: Tensor, *more: Tensor) -> Tensor:
+        given = iter(more)
+        known = next(given) if self.model.known_channels else None
         dropping = [
             next(given) if getattr(getattr(layer, "dropout", None), "share", 0) else None
             for layer in self.model.layers
@@ -98,6 +109,7 @@ class _Whole(nn.Module):
             cells,
             self.start,
             lambda values: values,
+            known=known,
             features=self.features,
             plan=plan,
         )

@@ -71,11 +71,18 @@ def sampler_of(support: Support, config: TrainingConfig) -> Sampler:
 
 
 def drawn(
-    observed: ExchangeableArray, sampler: Sampler, generator: np.random.Generator
-) -> ExchangeableArray:
+    observed: ExchangeableArray,
+    sampler: Sampler,
+    generator: np.random.Generator,
+    among: Tensor | None = None,
+) -> Tensor | None:
+    """A mask of the cells that a step sees, with one of ``among`` at least; None for all."""
     if isinstance(sampler, Full):
-        return observed
-    mask = torch.zeros(len(observed), dtype=torch.bool)
-    while not mask.any():  # members drawn at random may have no cell where they meet
+        return None
+    home = observed.values.device
+    while True:  # members drawn at random may have no cell where they meet
+        mask = torch.zeros(len(observed), dtype=torch.bool)
         mask[torch.from_numpy(sampler.draw(generator))] = True
-    return observed.take(mask.to(observed.values.device))
+        mask = mask.to(home)
+        if bool((mask if among is None else mask & among).any()):
+            return mask

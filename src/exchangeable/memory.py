@@ -21,12 +21,17 @@ from exchangeable import states
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.groups import Axes, Directory, position
+from exchangeable.growing import all_axes, all_features, members_of, patched, touched_by
 from exchangeable.layers import Features, Layer, Offered
-from exchangeable.pools import Modules, Summaries
+from exchangeable.pools import Modules
 from exchangeable.states import Pools
 from exchangeable.streaming import Plan, Stream, Watch, answered
 
 Encode = Callable[[Tensor], Tensor]
+Known = Callable[[Tensor], Tensor]
+"""What is known of cells before any of them is read: (Q, D) -> (Q, 2)."""
+KNOWN_CHANNELS = 2
+"""A mean and a deviation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +44,7 @@ class Memory:
     offered: tuple[Any, ...]
     """What the pools of every layer offer to cells."""
     features: Features | None = None
+    prior: Known | None = None
 
     def __repr__(self) -> str:
         sizes = " x ".join(f"{size:,}" for size in self.shape)
@@ -59,6 +65,13 @@ class MemoryModel(nn.Module):
 
     layers: Modules[Layer[Any, Any]]
     first_read = 0
+    prior_rank = 0
+    """Of the factorization whose mean and deviation cells begin with; answers carry them too."""
+
+    @property
+    def known_channels(self) -> int:
+        """Channels that are known of every cell, whether observed or not."""
+        return KNOWN_CHANNELS if self.prior_rank else 0
 
     @property
     def literal(self) -> bool:
@@ -72,6 +85,7 @@ class MemoryModel(nn.Module):
         generator: Generator | None = None,
         *,
         encode: Encode | None = None,
+        prior: Known | None = None,
         plan: Plan | None = None,
         among: Processes = ALONE,
         watch: Watch | None = None,
@@ -81,8 +95,8 @@ class MemoryModel(nn.Module):
         ``features`` holds, for each axis, its members' features. In training ``generator``
         draws the channels to drop; the memory keeps them, and all that is read of it loses
         the same ones. ``encode`` makes the channels of cells of their values, some cells at a
-        time; ``plan`` says how many, ``among`` which processes share the work, and ``watch`` hears
-        how far it is.
+        time, and ``prior`` tells what else is known of them; ``plan`` says how many come at a
+        time, ``among`` which processes share the work, and ``watch`` hears how far it is.
         """
         if torch.is_grad_enabled():
             if plan is not None or among.size > 1:
@@ -91,10 +105,13 @@ class MemoryModel(nn.Module):
                     "torch.no_grad(), or train with rebuild"
                 )
             plan = Plan(together=max(len(observed), 1))
-        stream = self._stream(observed, observed.support, features, encode, plan, among, watch)
+        known = None if prior is None else prior(observed.support.index)
+        stream = self._stream(
+            observed, observed.support, features, encode, known, plan, among, watch
+        )
         stream.condition(generator)
         directory = observed.support.directory
-        return Memory(directory, tuple(stream.pools), tuple(stream.offered), features)
+        return Memory(directory, tuple(stream.pools), tuple(stream.offered), features, prior)
 
     def rebuild(
         self,
@@ -104,6 +121,7 @@ class MemoryModel(nn.Module):
         generator: Generator | None = None,
         *,
         encode: Encode | None = None,
+        known: Tensor | None = None,
         plan: Plan | None = None,
         among: Processes = ALONE,
     ) -> Tensor:
@@ -112,16 +130,20 @@ class MemoryModel(nn.Module):
         The answers are those of ``forward`` on the two parts, but the cells are sorted once,
         however often others are hidden. With a ``plan``, activations are not kept for the
         backward pass, which is exact all the same. Of several processes each gives the
-        answers for its own share of the cells.
+        answers for its own share of the cells. ``known`` is what a prior says of all cells that
+        has seen none of the hidden ones, (E, 2).
         """
         support = cells.support.written_by(~hidden)
         if plan is None and among.size == 1:
             whole = Plan(together=max(len(cells), 1))
-            stream = self._stream(cells, support, features, encode, whole, among)
+            stream = self._stream(cells, support, features, encode, known, whole, among)
             stream.condition(generator, through=True)
-            return stream.answers()
-        stream = self._stream(cells, support, features, encode, plan, among)
-        return answered(stream, list(self.parameters()), generator)
+            outputs = stream.answers()
+        else:
+            stream = self._stream(cells, support, features, encode, known, plan, among)
+            outputs = answered(stream, list(self.parameters()), generator)
+        first, last = among.share(len(cells))
+        return beside(outputs, None if known is None else known[first:last][hidden[first:last]])
 
     def _stream(
         self,
@@ -129,6 +151,7 @@ class MemoryModel(nn.Module):
         cells: Support,
         features: Features | None,
         encode: Encode | None,
+        known: Tensor | None,
         plan: Plan | None,
         among: Processes,
         watch: Watch | None = None,
@@ -136,13 +159,16 @@ class MemoryModel(nn.Module):
         def start(values: Tensor) -> Tensor:
             return self.observe(values if encode is None else encode(values))
 
-        self.layers[0].check(start(observed.values[:1]), cells)
+        self._check_known(known, len(cells))
+        first = start(observed.values[:1])
+        self.layers[0].check(beside(first, None if known is None else known[:1]), cells)
         self.layers[0].check_features(features, cells.shape)
         return Stream(
             list(self.layers),
             cells,
             observed.values,
             start,
+            known=known,
             features=features,
             plan=plan or Plan(),
             among=among,
@@ -163,7 +189,12 @@ class MemoryModel(nn.Module):
         return torch.cat([self._read_chunk(memory, chunk) for chunk in chunks])
 
     def extend(
-        self, memory: Memory, observed: ExchangeableArray, features: Features | None = None
+        self,
+        memory: Memory,
+        observed: ExchangeableArray,
+        features: Features | None = None,
+        *,
+        prior: Known | None = None,
     ) -> Memory:
         """Add new members, or new cells of known ones, from the new cells alone.
 
@@ -173,13 +204,14 @@ class MemoryModel(nn.Module):
         is treated as in training. Cells observed before are not run again: what new cells
         would have changed in them is left out. Members added in one call see one another.
         A memory does not know its cells: one that was observed before must not come again.
+        ``prior`` takes the place of the one that it had.
         """
         self._check_grown(observed, memory)
         directory = memory.directory.extended(observed.support.index, observed.shape)
-        everyone = _joined(memory, features, observed)
+        everyone = all_features(memory.features, features, observed.order)
         touched = {
-            axes: _touched(observed.support.index, axes, memory.directory, directory)
-            for axes in _all_axes(self.layers)
+            axes: touched_by(observed.support.index, axes, memory.directory, directory)
+            for axes in all_axes(self.layers)
         }
         found = {
             axes: position(memory.directory.places_in(directory, axes).to(own.device), own)
@@ -190,13 +222,13 @@ class MemoryModel(nn.Module):
             self.layers,
             memory.pools,
             memory.offered,
-            self._overlay(memory, observed, directory, touched, found, everyone),
+            self._overlay(memory, observed, directory, touched, found, everyone, prior),
             strict=True,
         ):
             grown = states.moved(layer.poolings, old, memory.directory, directory)
             pools.append(states.replaced(layer.poolings, grown, rows, touched))
-            offered.append(_patched(known, more, touched, memory.directory, directory))
-        return Memory(directory, tuple(pools), tuple(offered), everyone)
+            offered.append(patched(known, more, touched, memory.directory, directory))
+        return Memory(directory, tuple(pools), tuple(offered), everyone, prior)
 
     def _overlay(
         self,
@@ -206,6 +238,7 @@ class MemoryModel(nn.Module):
         touched: Mapping[Axes, Tensor],
         found: Mapping[Axes, Tensor],
         features: Features | None,
+        prior: Known | None,
     ) -> list[tuple[Pools, Offered]]:
         """For each layer, the groups that new cells meet, with these added: pools and offers.
 
@@ -213,8 +246,8 @@ class MemoryModel(nn.Module):
         """
         cells = observed.support.numbered_by(directory)
         near = cells.among(touched)
-        values = self._start(observed, cells, features)
-        some = None if features is None else _members_of(features, touched)
+        values = self._start(observed, cells, features, prior)
+        some = None if features is None else members_of(features, touched)
         given = []
         for number, (layer, old) in enumerate(zip(self.layers, memory.pools, strict=True)):
             pools = states.joined(layer.poolings, old, found, layer.pooled(values, near)[1])
@@ -230,11 +263,14 @@ class MemoryModel(nn.Module):
         axis: int,
         observed: ExchangeableArray,
         features: Features | None = None,
+        *,
+        prior: Known | None = None,
     ) -> Memory:
         """A memory for one new member of ``axis``, number 0 there, from its own cells alone.
 
         All pools but its own stay as they are, and nothing is copied, however large they are:
         its cells read what is there of the other axes, to which ``extend`` would add them.
+        ``prior`` is one that knows the member.
         """
         alone = memory.directory.without(axis)
         if observed.shape != alone.shape:
@@ -253,7 +289,7 @@ class MemoryModel(nn.Module):
         keys = {axes: (grown if axis in axes else alone).keys[axes] for axes in alone.keys}
         directory, offered = Directory(alone.shape, keys), []
         cells = observed.support.numbered_by(directory)
-        values = self._start(observed, cells, everyone)
+        values = self._start(observed, cells, everyone, prior)
         for number, (layer, known) in enumerate(zip(self.layers, memory.offered, strict=True)):
             own = {axes: pools for axes, pools in layer.poolings.items() if axis in axes}
             _, pools = states.written(own, values, cells)
@@ -261,7 +297,7 @@ class MemoryModel(nn.Module):
             offered.append(known._replace(on={**known.on, **fresh.on}))
             if number < len(self.layers) - 1:
                 values = layer.read(values, cells, offered[-1])
-        return Memory(directory, (), tuple(offered), everyone)
+        return Memory(directory, (), tuple(offered), everyone, prior)
 
     def forward(
         self,
@@ -278,20 +314,38 @@ class MemoryModel(nn.Module):
         return values
 
     def _start(
-        self, observed: ExchangeableArray, cells: Support, features: Features | None
+        self,
+        observed: ExchangeableArray,
+        cells: Support,
+        features: Features | None,
+        prior: Known | None,
     ) -> Tensor:
-        values = self.observe(observed.values)
+        known = None if prior is None else prior(cells.index)
+        self._check_known(known, len(cells))
+        values = beside(self.observe(observed.values), known)
         self.layers[0].check(values, cells)
         self.layers[0].check_features(features, cells.shape)
         return values
 
     def _read_chunk(self, memory: Memory, cells: Support) -> Tensor:
-        weight = next(self.parameters())
-        values = weight.new_zeros(len(cells), self.layers[self.first_read].in_channels)
+        weight, known = next(self.parameters()), None
+        channels = self.layers[self.first_read].in_channels
+        if memory.prior is not None:
+            known = memory.prior(cells.index)
+            channels -= known.shape[1]
+        values = beside(weight.new_zeros(len(cells), channels), known)
         steps = list(zip(self.layers, memory.offered, strict=True))
         for layer, offered in steps[self.first_read :]:
             values = layer.read(values, cells, offered)
-        return values
+        return beside(values, known)
+
+    def _check_known(self, known: Tensor | None, cells: int) -> None:
+        wanted = (cells, self.known_channels) if self.known_channels else None
+        came = None if known is None else tuple(known.shape)
+        if came != wanted:
+            raise ValueError(
+                f"what a prior says of cells must have shape {wanted}, but has shape {came}"
+            )
 
     def _check_asked(self, queries: Support, shape: tuple[int, ...]) -> None:
         if not isinstance(queries, Support):
@@ -327,72 +381,6 @@ class MemoryModel(nn.Module):
             )
 
 
-def _all_axes(layers: Modules[Layer[Any, Any]]) -> list[Axes]:
-    """Every subset of the axes by which one of the layers pools."""
-    return list(dict.fromkeys(axes for layer in layers for axes in layer.poolings))
-
-
-def _touched(index: Tensor, axes: Axes, old: Directory, new: Directory) -> Tensor:
-    """The groups that cells meet, or that were not there before, ascending: (T,)."""
-    ids = new.groups(index, axes).ids
-    added = ids[:0]
-    if len(axes) == 1:
-        added = torch.arange(old.number(axes), new.number(axes), device=ids.device)
-    elif not axes:
-        added = ids.new_zeros(1)
-    else:  # new pairs are met by definition; the empty one has moved
-        added = ids.new_tensor([new.number(axes) - 1])
-    return torch.cat([ids, added]).unique()
-
-
-def _members_of(features: Features, touched: Mapping[Axes, Tensor]) -> Features:
-    """The features of those members who are met."""
-    return tuple(None if f is None else f[touched[(axis,)]] for axis, f in enumerate(features))
-
-
-def _patched(
-    known: Offered,
-    more: Offered,
-    touched: Mapping[Axes, Tensor],
-    old: Directory,
-    new: Directory,
-) -> Offered:
-    """What was offered, among the groups of a larger directory, with some rows replaced."""
-
-    def patch(rows: Tensor, fresh: Tensor, axes: Axes) -> Tensor:
-        number, met = new.number(axes), touched[axes]
-        if len(met) == number:
-            return fresh
-        if len(rows) == number and (len(axes) < 2 or old.number(axes) == number):
-            return rows.index_copy(0, met, fresh)
-        places = old.places_in(new, axes).to(rows.device)
-        spacious = rows.new_zeros(number, *rows.shape[1:])
-        spacious = spacious.index_copy(0, places, rows[: len(places)])
-        return spacious.index_copy(0, met, fresh)
-
-    on = {}
-    for axes, (rows, by_cell) in known.on.items():
-        fresh = more.on[axes]
-        on[axes] = Summaries(
-            None if rows is None or fresh.rows is None else patch(rows, fresh.rows, axes),
-            tuple(patch(a, b, axes) for a, b in zip(by_cell, fresh.by_cell, strict=True)),
-        )
-    return Offered(on, known.kept)
-
-
-def _joined(memory: Memory, added: Features | None, observed: ExchangeableArray) -> Features | None:
-    """The features of all members, known ones first."""
-    nothing = (None,) * observed.order
-    known, new = memory.features or nothing, added or nothing
-    if len(new) != observed.order:
-        raise ValueError(
-            f"features must be given for each of {observed.order} axes, but came for {len(new)}"
-        )
-    if memory.features is None and added is None:
-        return None
-    return tuple(_stacked(k, n) for k, n in zip(known, new, strict=True))
-
-
-def _stacked(known: Tensor | None, new: Tensor | None) -> Tensor | None:
-    parts = [part for part in (known, new) if part is not None]
-    return torch.cat(parts) if parts else None
+def beside(values: Tensor, known: Tensor | None) -> Tensor:
+    """Values of cells with what is known of them as last channels."""
+    return values if known is None else torch.cat([values, known.to(values)], dim=1)

@@ -45,12 +45,20 @@ class PaperModel(MemoryModel):
         generator: Generator | None = None,
         *,
         encode: Encode | None = None,
+        known: Tensor | None = None,
         plan: Plan | None = None,
         among: Processes = ALONE,
     ) -> Tensor:
         if not self.literal:
             return super().rebuild(
-                cells, hidden, features, generator, encode=encode, plan=plan, among=among
+                cells,
+                hidden,
+                features,
+                generator,
+                encode=encode,
+                known=known,
+                plan=plan,
+                among=among,
             )
         if among.size > 1:
             raise ValueError("a model with literal=True answers queries only together")
@@ -202,7 +210,7 @@ class ResidualModel(MemoryModel):
 
     def __init__(self, config: ResidualConfig, seed: int = 0) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.prior_rank = config, config.prior
         generator = torch.Generator().manual_seed(seed)
         blocks = [self._block(number, generator) for number in range(config.depth)]
         last = self._linear(config.width, config.out_channels, config.pooling, (), generator)
@@ -220,7 +228,7 @@ class ResidualModel(MemoryModel):
     def _block(self, number: int, generator: Generator) -> Layer[Any, Any]:
         config, first = self.config, number == 0
         linear = self._linear(
-            config.in_channels + 1 if first else config.width,
+            config.in_channels + 1 + self.known_channels if first else config.width,
             config.width * (2 if config.activation == "gated" else 1),
             # Heads need not divide the channels that come in, so the first block has none.
             ("mean",) if first else config.pooling,

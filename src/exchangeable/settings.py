@@ -37,6 +37,11 @@ class TrainingConfig:
     """The smallest share of cells to hide."""
     hide_most: float = 0.6
     """The largest share of cells to hide."""
+    views: int = 8
+    """Sets of hidden cells that take turns, of a model with a prior, which is fitted to the other
+    cells of each."""
+    view_steps: int = 50
+    """Steps after which a new set takes the place of the oldest."""
     loss: Loss = "both"
     """Of the distribution, of its mean, or both."""
     squared_weight: float = 2.0
@@ -60,7 +65,16 @@ class TrainingConfig:
                     f"{name} must be one of {', '.join(get_args(kinds))}, but is "
                     f"{getattr(self, name)!r}"
                 )
-        for name in ("steps", "batch_cells", "evaluate_every", "patience", "seed"):
+        whole = (
+            "steps",
+            "views",
+            "view_steps",
+            "batch_cells",
+            "evaluate_every",
+            "patience",
+            "seed",
+        )
+        for name in whole:
             number, least = getattr(self, name), 0 if name in ("seed", "steps") else 1
             if number is not None and (not isinstance(number, int) or number < least):
                 raise InputError(

@@ -61,12 +61,14 @@ class Stream:
         values: Tensor,
         start: Callable[[Tensor], Tensor],
         *,
+        known: Tensor | None = None,
         features: Features | None = None,
         plan: Plan = Plan(),  # noqa: B008  # it is frozen
         among: Processes = ALONE,
         watch: Watch | None = None,
     ) -> None:
         self.layers, self.cells, self.values, self.start = layers, cells, values, start
+        self.known = known
         self.features, self.plan, self.among, self.watch = features, plan, among, watch
         first, last = among.share(len(cells))
         size = plan.together or _together(cells)
@@ -154,7 +156,12 @@ class Stream:
         first, last = self.bounds[number]
         own = self.start(self.values[first:last])
         writers = self.part(number).writers
-        return own if writers is None else own * writers.unsqueeze(1).to(own.dtype)
+        if writers is not None:
+            own = own * writers.unsqueeze(1).to(own.dtype)
+        if self.known is None:
+            return own
+        # Of hidden cells nothing may be seen, but what is known of all cells.
+        return torch.cat([own, self.known[first:last].to(own.dtype)], dim=1)
 
 
 def answered(

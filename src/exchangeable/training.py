@@ -24,14 +24,16 @@ from exchangeable.array import ExchangeableArray, Support
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import Failed
 from exchangeable.graphs import Captured, capturable
-from exchangeable.hiding import drawn, hidden, sampler_of
+from exchangeable.hiding import sampler_of
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
+from exchangeable.prior import Prior, prior_of
 from exchangeable.sampling import Full, Sampler
 from exchangeable.settings import Precision, TrainingConfig
 from exchangeable.streaming import Plan
 from exchangeable.values import Codec, Reference, loss_of
+from exchangeable.views import Shown, Turns
 
 READ_AT_ONCE = 2**17
 """Cells that are answered together, which bounds the memory that answering takes."""
@@ -89,6 +91,8 @@ class Run:
     best_rmse: float = math.inf
     history: list[dict[str, float]] = field(default_factory=list)
     """At each look: step, loss, validation RMSE."""
+    views: list[int] = field(default_factory=list)
+    """What tells the sets of hidden cells that take turns, where there is a prior."""
 
     @classmethod
     def start(cls, model: MemoryModel, config: TrainingConfig) -> Run:
@@ -158,7 +162,7 @@ class Run:
             self.looks_without_gain += 1
 
 
-_COUNTED = ("step", "looks_without_gain", "best_step", "best_rmse", "history")
+_COUNTED = ("step", "looks_without_gain", "best_step", "best_rmse", "history", "views")
 
 
 @dataclass(frozen=True)
@@ -191,26 +195,28 @@ def train(
     device, how = next(run.model.parameters()).device, how or How()
     task = task.to(device)
     sampler = sampler_of(task.observed.support, config)
+    turns = Turns(task.observed, task.reference, run.model.prior_rank, config, sampler)
+    prior = prior_of(run.model, task.observed, task.reference) if len(task.validation) else None
     started, first, saved = time.perf_counter(), run.step, time.perf_counter()
     loss, cells = math.nan, 0
     captured = _captured(run, codec, task, sampler, how)
     with stoppable() as asked_to_stop, clear_about_memory(), _threads(task, device):
         if run.step == 0 and len(task.validation) and not run.history:
-            run.judge(validation_rmse(run.averaged, codec, task, how), loss=0.0)
+            run.judge(validation_rmse(run.averaged, codec, task, how, prior), loss=0.0)
         while run.step < config.steps and not _given_up(run, config):
-            some = drawn(task.observed, sampler, run.draws)
+            run.views, shown = turns.shown(run.views, run.step, run.draws)
             try:
-                loss = _step(run, codec, task, some, config, how, captured)
+                loss = _step(run, codec, task, shown, config, how, captured)
             except Failed:
                 if save is not None:
                     save(run)  # the best weights so far are worth keeping
                 raise
             run.step += 1
             run.average(config.average)
-            cells += len(some)
+            cells += len(shown.cells)
             last = run.step == config.steps
             if len(task.validation) and (run.step % config.evaluate_every == 0 or last):
-                run.judge(validation_rmse(run.averaged, codec, task, how), loss)
+                run.judge(validation_rmse(run.averaged, codec, task, how, prior), loss)
             now = time.perf_counter()
             if report is not None:
                 report(_progress(run, config, loss, cells, now - started, run.step - first))
@@ -229,19 +235,19 @@ def _step(
     run: Run,
     codec: Codec,
     task: Task,
-    some: ExchangeableArray,
+    shown: Shown,
     config: TrainingConfig,
     how: How,
     captured: Captured | None,
 ) -> float:
+    some, hide, known = shown
     device = some.values.device
-    hide = hidden(some.support, config, run.draws)
     first, last = how.among.share(len(some))
     mine = hide[first:last].nonzero().squeeze(1)
     truth = some.values[first:last].index_select(0, mine).squeeze(1).float()
     run.model.train()
     if captured is not None:
-        outputs = captured(hide, run.drops).index_select(0, mine)
+        outputs = captured(hide, run.drops, known).index_select(0, mine)
     else:
         with narrow(device, how.precision):
             outputs = run.model.rebuild(
@@ -250,6 +256,7 @@ def _step(
                 task.features,
                 run.drops,
                 encode=encoding(codec, task.reference),
+                known=known,
                 plan=how.plan,
                 among=how.among,
             )
@@ -321,18 +328,26 @@ def answer(
     features: Features | None = None,
     among: Processes = ALONE,
     plan: Plan | None = None,
+    prior: Prior | None = None,
 ) -> Tensor:
     """What a model gives out for the queries, observed values as they come: (Q, O)."""
     if model.literal:
         return model(encoded(observed, codec, reference), queries, features)
     encode = encoding(codec, reference)
-    memory = model.condition(observed, features, encode=encode, plan=plan, among=among)
+    prior = prior or prior_of(model, observed, reference)
+    memory = model.condition(observed, features, encode=encode, prior=prior, plan=plan, among=among)
     first, last = among.share(len(queries))
     own = Support(queries.index[first:last], queries.shape)
     return among.gathered(model.read(memory, own, READ_AT_ONCE), len(queries))
 
 
-def validation_rmse(model: MemoryModel, codec: Codec, task: Task, how: How | None = None) -> float:
+def validation_rmse(
+    model: MemoryModel,
+    codec: Codec,
+    task: Task,
+    how: How | None = None,
+    prior: Prior | None = None,
+) -> float:
     """Of the validation cells, given all the others."""
     how = how or How()
     plan = how.plan and replace(how.plan, together=None)
@@ -345,6 +360,7 @@ def validation_rmse(model: MemoryModel, codec: Codec, task: Task, how: How | Non
         task.features,
         how.among,
         plan,
+        prior,
     )
     error = codec.read(outputs.double(), task.reference).mean() - task.validation.values.squeeze(1)
     return float(error.square().mean().sqrt())

@@ -110,7 +110,13 @@ class OneHot:
         return functional.one_hot(at, self.levels).to(values.dtype)
 
     def read(self, outputs: Tensor, reference: Reference) -> Distribution:
-        return OnLevels(reference.levels(outputs), outputs.log_softmax(dim=1))
+        """From (Q, O); where two channels more say what a prior knows, relative to it."""
+        scores, prior = outputs[:, : self.levels], outputs[:, self.levels :]
+        levels = reference.levels(outputs)
+        if prior.shape[1]:
+            away = (reference.standardised(levels) - prior[:, :1]) / prior[:, 1:]
+            scores = scores - away.square() / 2
+        return OnLevels(levels, scores.log_softmax(dim=1))
 
 
 @dataclass(frozen=True)
@@ -139,13 +145,18 @@ class ScaleFree:
         return torch.stack([reference.standardised(values), reference.ranks(values)], dim=1)
 
     def read(self, outputs: Tensor, reference: Reference) -> Distribution:
-        weights, locations, scales = outputs.chunk(3, dim=1)
+        """From (Q, O); where two channels more say what a prior knows, relative to it."""
+        own, prior = outputs[:, : self.out_channels], outputs[:, self.out_channels :]
+        weights, locations, scales = own.chunk(3, dim=1)
         # Components start apart: alike, they would stay alike.
         start = torch.linspace(-1.5, 1.5, self.components).to(locations)
+        locations, scales = locations + start, functional.softplus(scales) + 0.01
+        if prior.shape[1]:
+            locations, scales = prior[:, :1] + prior[:, 1:] * locations, prior[:, 1:] * scales
         mixture = LogisticMixture(
             weights.log_softmax(dim=1),
-            (locations + start) * reference.deviation + reference.mean,
-            (functional.softplus(scales) + 0.01) * reference.deviation,
+            locations * reference.deviation + reference.mean,
+            scales * reference.deviation,
         )
         if not reference.scale.levels:
             return mixture

@@ -97,6 +97,19 @@ class Posterior:
             variance[part] += cell_variances(self.layout, cells, self.means, self.covariances, axes)
         return mean, variance
 
+    def updated(
+        self, index: Tensor, values: Tensor, shape: Sequence[int], changed: Tensor
+    ) -> Posterior:
+        """Solved anew for the members with changed cells, given all others and the priors."""
+        posterior = self.grown(shape)
+        several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
+        for _ in range(2 if several else 1):
+            for axis in range(len(shape)):
+                members = index[changed, axis].unique()
+                sums, cells = Sums.of_some(index, axis, members)
+                posterior.solve(sums, values[cells], members)
+        return posterior
+
     def newcomer(self, axis: int, index: Tensor, values: Tensor) -> Posterior:
         """With one new member of an axis, number 0 there, solved from its own cells (E, D).
 

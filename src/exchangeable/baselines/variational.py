@@ -64,14 +64,10 @@ class FittedFactors:
         if self.posterior.layout.width == 1 or self.scale == 0:
             return self.config.fit(index, values, shape)
         check_cells("an update", index, values, shape)
-        posterior = self.posterior.grown(shape)
-        several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
-        every, y = torch.from_numpy(index), torch.from_numpy(self._standard(values))
-        for _ in range(2 if several else 1):
-            for axis in range(len(shape)):
-                members = torch.from_numpy(np.unique(index[changed, axis]))
-                sums, cells = Sums.of_some(every, axis, members)
-                posterior.solve(sums, y[cells], members)
+        y = torch.from_numpy(self._standard(values))
+        posterior = self.posterior.updated(
+            torch.from_numpy(index), y, shape, torch.from_numpy(changed)
+        )
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
     def newcomer(self, axis: int, index: Index, values: Floats) -> FittedFactors | None:

@@ -1,0 +1,264 @@
+"""A model may start from what a factorization says of each cell, if that has not seen it."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from exchangeable.answering import Cells, ModelAnswerer
+from exchangeable.array import ExchangeableArray, Support
+from exchangeable.completer import Completer
+from exchangeable.configs import ResidualConfig
+from exchangeable.prior import Prior
+from exchangeable.recipes import build
+from exchangeable.sampling import Full
+from exchangeable.scale import Scale
+from exchangeable.settings import TrainingConfig
+from exchangeable.streaming import Plan
+from exchangeable.testing import random_array
+from exchangeable.trained import TrainedModel
+from exchangeable.training import How, Run, Task, train, validation_rmse
+from exchangeable.values import OneHot, Reference, ScaleFree
+from exchangeable.views import Turns
+
+STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
+REAL = Scale("real", ())
+CODEC = OneHot(5)
+SMALL = ResidualConfig(5, 5, width=8, depth=2, heads=2, prior=2)
+QUICK = TrainingConfig(
+    steps=12, evaluate_every=3, learning_rate=1e-2, views=3, view_steps=4, hide_most=0.4
+)
+
+
+def ratings(shape=(25, 18), seed=0, density=0.6):
+    """Ratings with a factor, in stars."""
+    noise = random_array(shape, density=density, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    parts = [torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in shape]
+    own = [part[noise.support.index[:, axis]] for axis, part in enumerate(parts)]
+    total = sum(one[:, 0] for one in own) + 1.5 * torch.stack(own).prod(dim=0)[:, 1]
+    values = (3 + 0.6 * total[:, None] + 0.2 * noise.values).round().clamp(1, 5)
+    return ExchangeableArray(noise.support, values)
+
+
+def reference_of(table, scale=STARS):
+    return Reference.of(table.values.squeeze(1).numpy(), scale)
+
+
+def task(shape=(25, 18)):
+    table = ratings(shape)
+    kept = torch.arange(len(table)) % 6 == 0
+    shown = table.take(~kept)
+    return Task(shown, table.take(kept), reference_of(shown))
+
+
+def answerer(table, config=SMALL, codec=CODEC):
+    trained = TrainedModel(config, codec, build(config).eval(), TrainingConfig(), "random", {})
+    index, values = table.support.index.numpy(), table.values.squeeze(1).numpy()
+    return ModelAnswerer.of(trained, Cells(index, values, table.shape, STARS))
+
+
+def every_cell(shape):
+    return np.array(list(np.ndindex(*shape)))
+
+
+# Answers
+
+
+def test_a_model_that_says_nothing_answers_what_the_prior_does():
+    reference = Reference(STARS, 3.0, 1.2, (1.0, 5.0))
+    prior = torch.tensor([[0.4, 0.6], [-0.3, 0.4]], dtype=torch.float64)
+    found = CODEC.read(torch.cat([torch.zeros(2, 5), prior], dim=1), reference)
+    expected = 3 + 1.2 * prior[:, 0]
+    assert found.mean().tolist() == pytest.approx(expected.tolist(), abs=0.05)
+    probabilities = found.probabilities()
+    spread = (probabilities * (torch.arange(1, 6) - found.mean()[:, None]) ** 2).sum(dim=1)
+    assert spread.sqrt().tolist() == pytest.approx((1.2 * prior[:, 1]).tolist(), abs=0.1)
+    free = ScaleFree()
+    real = Reference(REAL, 3.0, 1.2, (1.0, 5.0))
+    zeros = torch.zeros(2, free.out_channels)
+    found = free.read(torch.cat([zeros, prior], dim=1), real)
+    assert found.mean().tolist() == pytest.approx(expected.tolist())
+    # Half as sure, half as wide.
+    wide = free.read(torch.cat([zeros, prior * torch.tensor([1.0, 2.0])], dim=1), real)
+    widths = [one.quantile(0.9) - one.quantile(0.1) for one in (found, wide)]
+    assert (widths[1] / widths[0]).tolist() == pytest.approx([2.0, 2.0])
+
+
+@pytest.mark.parametrize("shape", [(25, 18), (12, 9, 7)])
+def test_relabelling_a_table_relabels_the_answers(shape):
+    config = replace(SMALL, order=len(shape))
+    table, generator = ratings(shape), torch.Generator().manual_seed(1)
+    moves = [torch.randperm(n, generator=generator) for n in shape]
+    moved = table.relabel(moves)
+    shuffled = torch.randperm(len(moved), generator=generator)
+    moved = ExchangeableArray(Support(moved.support.index[shuffled], shape), moved.values[shuffled])
+    asked = every_cell(shape)
+    there = np.stack([move.numpy()[asked[:, d]] for d, move in enumerate(moves)], axis=1)
+    plain, other = (answerer(one, config) for one in (table, moved))
+    found, expected = other.answer(there).mean(), plain.answer(asked).mean()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_answers_say_more_than_the_biases_do():
+    table = ratings((60, 40))
+    hide = torch.arange(len(table)) % 5 == 0
+    answers = answerer(table.take(~hide)).answer(table.support.index[hide].numpy())
+    error = (answers.mean() - table.values[hide].squeeze(1)).square().mean().sqrt()
+    bias = Completer("bias").fit(*labelled(table.take(~hide)))
+    cells, values = labelled(table.take(hide))
+    biased = np.sqrt(np.mean((bias.predict(cells) - values) ** 2))
+    assert float(error) < 0.8 * biased  # of random weights: it is the prior that knows
+
+
+def labelled(table):
+    columns = table.support.index.numpy()
+    return pl.DataFrame({"row": columns[:, 0], "column": columns[:, 1]}), table.values[:, 0].numpy()
+
+
+def test_members_nobody_knows_and_tables_without_cells_have_answers_too():
+    asked = np.array([[-1, 3], [2, -1], [-1, -1]])
+    assert answerer(ratings()).answer(asked).mean().isfinite().all()
+    empty = ratings().take(torch.zeros(len(ratings()), dtype=torch.bool))
+    found = Prior.of(empty, Reference(STARS, 3.0, 1.0, (3.0,)), 2)(torch.zeros(1, 2).long())
+    assert found.tolist() == [[0.0, 1.0]]
+
+
+def test_equal_values_are_answered_with_themselves():
+    table = ratings()
+    same = table.with_values(torch.full_like(table.values, 4.0))
+    found = answerer(same).answer(every_cell((25, 18))).mean()
+    assert found.tolist() == pytest.approx([4.0] * 450, abs=0.2)
+
+
+def test_what_the_prior_says_must_fit_the_model():
+    table = ratings().to(torch.float32)
+    model = build(SMALL)
+    with pytest.raises(ValueError, match=r"must have shape \(\d+, 2\), but has shape None"):
+        model.condition(table.with_values(torch.zeros(len(table), 5)))
+    plain = build(replace(SMALL, prior=0))
+    with pytest.raises(ValueError, match=r"must have shape None, but has shape \(\d+, 2\)"):
+        plain.condition(
+            table.with_values(torch.zeros(len(table), 5)), prior=lambda index: index.float()
+        )
+
+
+# New members
+
+
+def test_a_newcomer_is_answered_as_if_all_had_been_read_together():
+    table = ratings((40, 30))
+    new = table.support.index[:, 0] == 39
+    known = answerer(table.take(~new))
+    own = table.take(new)
+    index = own.support.index.clone()
+    index[:, 0] = 0
+    alone = known.newcomer(0, index.numpy(), own.values.squeeze(1).numpy())
+    asked = every_cell((1, 30))
+    together = answerer(table).answer(asked + np.array([39, 0]))
+    far = (alone.answer(asked).mean() - together.mean()).abs()
+    assert far.mean() < 0.1
+    nobody = known.answer(np.stack([np.full(30, -1), np.arange(30)], axis=1))
+    assert far.mean() < 0.3 * (nobody.mean() - together.mean()).abs().mean()
+
+
+def test_an_update_moves_the_prior_of_those_it_meets():
+    table = ratings((40, 30))
+    late = torch.arange(len(table)) % 9 == 0
+    order = torch.cat([(~late).nonzero(), late.nonzero()]).squeeze(1)
+    index, values = table.support.index[order].numpy(), table.values[order].squeeze(1).numpy()
+    cells = Cells(index, values, table.shape, STARS)
+    first = cells.take(np.arange(int((~late).sum())))
+    changed = np.arange(len(first), len(cells))
+    trained = TrainedModel(SMALL, CODEC, build(SMALL).eval(), TrainingConfig(), "random", {})
+    updated = ModelAnswerer.of(trained, first).updated(cells, changed, replaced=False)
+    fresh = ModelAnswerer.of(trained, cells)
+    asked = every_cell(table.shape)
+    before = ModelAnswerer.of(trained, first).answer(asked).mean()
+    far = (updated.answer(asked).mean() - fresh.answer(asked).mean()).square().mean()
+    assert far < 0.3 * (before - fresh.answer(asked).mean()).square().mean()
+
+
+def test_a_saved_completer_answers_the_same(tmp_path):
+    cells, values = labelled(ratings())
+    trained = TrainedModel(SMALL, OneHot(5, STARS.levels), build(SMALL), QUICK, "random", {})
+    trained.save(tmp_path / "model")
+    completer = Completer(str(tmp_path / "model")).fit(cells, values)
+    completer.save(tmp_path / "completer")
+    again = Completer.load(tmp_path / "completer")
+    assert again.predict(cells).tolist() == completer.predict(cells).tolist()
+
+
+# Training
+
+
+def test_what_is_hidden_is_hidden_from_the_prior_too():
+    table = ratings()
+    other = table.with_values(table.values.clone())
+    turns = [Turns(t, reference_of(table), 2, QUICK, Full(t.support)) for t in (table, other)]
+    _, shown = turns[0].shown([], 0, np.random.default_rng(0))
+    other.values[shown.hide] = 6 - other.values[shown.hide]
+    _, changed = turns[1].shown([], 0, np.random.default_rng(0))
+    assert torch.equal(shown.hide, changed.hide)
+    assert torch.equal(shown.known, changed.known)
+    other.values[~shown.hide] = 6 - other.values[~shown.hide]
+    _, moved = Turns(other, reference_of(table), 2, QUICK, Full(other.support)).shown(
+        [], 0, np.random.default_rng(0)
+    )
+    assert not torch.allclose(shown.known, moved.known)
+
+
+def test_sets_of_hidden_cells_take_turns_and_the_oldest_goes():
+    data = task()
+    turns = Turns(data.observed, data.reference, 1, QUICK, Full(data.observed.support))
+    generator, keys, seen = np.random.default_rng(0), [], []
+    for step in range(24):
+        keys, _ = turns.shown(keys, step, generator)
+        seen.append(list(keys))
+    assert [len(own) for own in seen[::4]] == [1, 2, 3, 3, 3, 3]
+    assert seen[12][:2] == seen[8][1:]
+    assert len(turns.made) <= 3
+
+
+@pytest.mark.parametrize("batch", ["full", "uniform", "conditional"])
+def test_a_run_that_was_stopped_ends_with_the_same_weights(batch):
+    config, data = replace(QUICK, batch=batch, batch_cells=60), task()
+
+    def fresh():
+        return Run.start(build(SMALL, 0), config)
+
+    whole, stopped = fresh(), {}
+    train(whole, CODEC, data, config)
+    assert all(np.isfinite(look["validation_rmse"]) for look in whole.history)
+
+    def save(run):
+        if run.step == 7:
+            tensors, numbers = run.state()
+            stopped["state"] = {k: v.clone() for k, v in tensors.items()}, numbers
+
+    train(fresh(), CODEC, data, config, save=save, save_every=-1)
+    second = fresh()
+    second.restore(*stopped["state"])
+    train(second, CODEC, data, config)
+    for name, weight in whole.best.state_dict().items():
+        assert torch.equal(weight, second.best.state_dict()[name]), name
+
+
+def test_a_step_in_parts_is_that_of_the_whole():
+    data, ends = task(), []
+    for plan in (None, Plan(together=50), Plan(together=50, keep="recompute")):
+        run = Run.start(build(SMALL, 0), QUICK)
+        train(run, CODEC, data, QUICK, how=How(plan=plan))
+        ends.append(validation_rmse(run.averaged, CODEC, data))
+    assert ends == pytest.approx([ends[0]] * 3, rel=1e-4)
+
+
+def test_training_starts_where_the_prior_ends():
+    data = task((60, 40))
+    run = Run.start(build(SMALL, 0), QUICK)
+    train(run, CODEC, data, QUICK)
+    plain = Run.start(build(replace(SMALL, prior=0), 0), QUICK)
+    train(plain, CODEC, data, QUICK)
+    assert run.best_rmse < 0.7 * plain.best_rmse

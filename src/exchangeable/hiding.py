@@ -21,7 +21,9 @@ _FANOUT = 25
 
 
 def hidden(support: Support, config: TrainingConfig, generator: np.random.Generator) -> Tensor:
-    """Which cells to hide: a mask with one at least that is hidden."""
+    """Which cells to hide, and to predict: a mask with one at least."""
+    if config.hide == "nothing":  # all are predicted, from themselves
+        return torch.ones(len(support), dtype=torch.bool, device=support.index.device)
     ways = ("flat", "rows", "columns") if config.hide == "mixed" else (config.hide,)
     way, device = ways[int(generator.integers(len(ways)))], support.index.device
     if way == "flat":

@@ -9,7 +9,8 @@ from typing import Literal, get_args
 from exchangeable.errors import InputError
 from exchangeable.values import Loss
 
-Hide = Literal["flat", "rows", "columns", "mixed"]
+Hide = Literal["flat", "rows", "columns", "mixed", "nothing"]
+Schedule = Literal["cosine", "constant"]
 Batch = Literal["full", "uniform", "conditional", "rows-columns", "neighbourhood"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -21,7 +22,9 @@ class TrainingConfig:
     steps: int = 1000
     """Gradient steps at most."""
     learning_rate: float = 5e-3
-    """The highest, reached after the warm-up; it then falls to 0 along half a cosine."""
+    """The highest, reached after the warm-up."""
+    schedule: Schedule = "cosine"
+    """Whether the learning rate then falls to 0, along half a cosine, or stays."""
     warm_up: float = 0.05
     """Share of the steps in which the learning rate rises."""
     weight_decay: float = 0.01
@@ -32,7 +35,8 @@ class TrainingConfig:
     """How much of the averaged weights stays at each step."""
     hide: Hide = "mixed"
     """Whether a step hides one share of all cells, a share of its own of each row or of each
-    column, or one of these by chance."""
+    column, or one of these by chance. With nothing hidden, cells are predicted from themselves
+    and all others, as the paper's autoencoder does it."""
     hide_least: float = 0.1
     """The smallest share of cells to hide."""
     hide_most: float = 0.6
@@ -59,7 +63,8 @@ class TrainingConfig:
     """Of every draw: what is hidden, what is dropped, which cells a step sees."""
 
     def __post_init__(self) -> None:
-        for name, kinds in {"hide": Hide, "loss": Loss, "batch": Batch}.items():
+        choices = {"hide": Hide, "loss": Loss, "batch": Batch, "schedule": Schedule}
+        for name, kinds in choices.items():
             if getattr(self, name) not in get_args(kinds):
                 raise InputError(
                     f"{name} must be one of {', '.join(get_args(kinds))}, but is "
@@ -88,11 +93,15 @@ class TrainingConfig:
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} must be above 0, but is {getattr(self, name)}")
-        for name in ("warm_up", "average", "weight_decay"):
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"weight_decay must be 0 or more, but is {self.weight_decay}")
+        for name in ("warm_up", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} must be in [0, 1), but is {getattr(self, name)}")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
         warm = min(1.0, (step + 1) / max(self.warm_up * self.steps, 1))
+        if self.schedule == "constant":
+            return self.learning_rate * warm
         return self.learning_rate * warm * (0.5 + 0.5 * math.cos(math.pi * step / self.steps))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.distributed import ALONE, Processes
-from exchangeable.errors import Failed
+from exchangeable.errors import Failed, InputError
 from exchangeable.graphs import Captured, capturable
 from exchangeable.hiding import sampler_of
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
@@ -32,14 +32,12 @@ from exchangeable.prior import Prior, prior_of
 from exchangeable.sampling import Full, Sampler
 from exchangeable.settings import Precision, TrainingConfig
 from exchangeable.streaming import Plan
+from exchangeable.threads import threads_for
 from exchangeable.values import Codec, Reference, loss_of
 from exchangeable.views import Shown, Turns
 
 READ_AT_ONCE = 2**17
 """Cells that are answered together, which bounds the memory that answering takes."""
-
-# 7,000 cells took 43 ms a step with one thread and 40 with two, 76,000 took 315 and 230.
-_ENOUGH_FOR_THREADS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +197,13 @@ def train(
     prior = prior_of(run.model, task.observed, task.reference) if len(task.validation) else None
     started, first, saved = time.perf_counter(), run.step, time.perf_counter()
     loss, cells = math.nan, 0
-    captured = _captured(run, codec, task, sampler, how)
-    with stoppable() as asked_to_stop, clear_about_memory(), _threads(task, device):
+    _check_hidden(run.model, config, how)
+    captured = _captured(run, codec, task, sampler, config, how)
+    with (
+        stoppable() as asked_to_stop,
+        clear_about_memory(),
+        threads_for(len(task.observed), device),
+    ):
         if run.step == 0 and len(task.validation) and not run.history:
             run.judge(validation_rmse(run.averaged, codec, task, how, prior), loss=0.0)
         while run.step < config.steps and not _given_up(run, config):
@@ -248,6 +251,10 @@ def _step(
     run.model.train()
     if captured is not None:
         outputs = captured(hide, run.drops, known).index_select(0, mine)
+    elif config.hide == "nothing":
+        with narrow(device, how.precision):
+            seen = encoded(some, codec, task.reference)
+            outputs = run.model(seen, some.support, task.features, run.drops)
     else:
         with narrow(device, how.precision):
             outputs = run.model.rebuild(
@@ -275,9 +282,21 @@ def _step(
     return float(total)
 
 
-def _captured(run: Run, codec: Codec, task: Task, sampler: Sampler, how: How) -> Captured | None:
+def _check_hidden(model: MemoryModel, config: TrainingConfig, how: How) -> None:
+    if config.hide != "nothing":
+        return
+    if model.prior_rank:
+        raise InputError("a model with a prior learns from hidden cells, but nothing is hidden")
+    if how.plan is not None or how.among.size > 1:
+        raise InputError("with nothing hidden a step is over all cells at once, on one process")
+
+
+def _captured(
+    run: Run, codec: Codec, task: Task, sampler: Sampler, config: TrainingConfig, how: How
+) -> Captured | None:
     """Steps that are always over the same cells, on a GPU, as a graph."""
     whole = isinstance(sampler, Full) and how.plan is None and how.among.size == 1
+    whole = whole and config.hide != "nothing"
     if not whole or not capturable(run.model, task.observed):
         return None
     run.model.train()
@@ -373,18 +392,6 @@ def narrow(device: torch.device, precision: Precision) -> AbstractContextManager
         # What is cast is cast again: a graph cannot refer to a copy that is gone.
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
     return nullcontext()
-
-
-@contextmanager
-def _threads(task: Task, device: torch.device) -> Iterator[None]:
-    """One thread for small tables: two gain nothing there, and lose much on a busy machine."""
-    before = torch.get_num_threads()
-    if device.type == "cpu" and len(task.observed) < _ENOUGH_FOR_THREADS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _given_up(run: Run, config: TrainingConfig) -> bool:

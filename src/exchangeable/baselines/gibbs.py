@@ -33,6 +33,7 @@ from exchangeable.baselines.base import (
 from exchangeable.baselines.draws import draw_noise, draw_prior, draw_vectors
 from exchangeable.baselines.factorization import Layout, Sums, cell_means, rows_of
 from exchangeable.errors import InputError
+from exchangeable.threads import threads_for
 
 Singles = NDArray[np.float32]
 
@@ -191,23 +192,26 @@ class BayesianFactorization:
         vectors = tuple(np.empty((kept, *size), np.float32) for size in sizes)
         precisions = tuple(np.empty((kept, layout.width, layout.width)) for _ in shape)
         noises = np.empty(kept)
-        for s in range(-self.burn_in, kept):
-            for axis, of_axis in enumerate(sums):
-                known = tables[axis][:-1].numpy()[masks[axis]]
-                prior = draw_prior(known, generator)
-                tables[axis][:-1] = draw_vectors(
-                    layout, of_axis, y, tables, prior, noise, generator
+        with threads_for(len(y), y.device):
+            for s in range(-self.burn_in, kept):
+                for axis, of_axis in enumerate(sums):
+                    known = tables[axis][:-1].numpy()[masks[axis]]
+                    prior = draw_prior(known, generator)
+                    tables[axis][:-1] = draw_vectors(
+                        layout, of_axis, y, tables, prior, noise, generator
+                    )
+                    tables[axis][-1] = torch.from_numpy(prior[0])
+                    if s >= 0:
+                        precisions[axis][s] = prior[1]
+                noise = draw_noise(
+                    y - cell_means(layout, cells, tables, range(len(shape))), generator
                 )
-                tables[axis][-1] = torch.from_numpy(prior[0])
                 if s >= 0:
-                    precisions[axis][s] = prior[1]
-            noise = draw_noise(y - cell_means(layout, cells, tables, range(len(shape))), generator)
-            if s >= 0:
-                noises[s] = noise
-                for own, table in zip(vectors, tables, strict=True):
-                    own[s] = table.numpy()
-            if report is not None:
-                report(s + self.burn_in + 1, self.sweeps)
+                    noises[s] = noise
+                    for own, table in zip(vectors, tables, strict=True):
+                        own[s] = table.numpy()
+                if report is not None:
+                    report(s + self.burn_in + 1, self.sweeps)
         return FittedSamples(self, layout, centre, scale, noises, vectors, precisions, masks)
 
 

@@ -24,6 +24,7 @@ from exchangeable.baselines.base import (
 from exchangeable.baselines.factorization import Layout, Sums, cell_means
 from exchangeable.baselines.posterior import Posterior, sweep
 from exchangeable.baselines.starts import singular_starts
+from exchangeable.threads import threads_for
 
 START = 0.05
 """Root mean square of the factors at the start: small, so that the priors can switch them off.
@@ -135,7 +136,8 @@ class Bias:
         standard, centre, scale = standardised(values)
         y = torch.from_numpy(standard)
         posterior, sums = Posterior.before(shape, y), _sums(torch.from_numpy(index), shape)
-        _converge(posterior, sums, y, self.sweeps, self.tolerance, report)
+        with threads_for(len(y), y.device):
+            _converge(posterior, sums, y, self.sweeps, self.tolerance, report)
         return FittedFactors(self, posterior, centre, scale)
 
 
@@ -172,10 +174,11 @@ class VariationalFactorization:
         """What is believed after cells (E, D) with standardised values (E,), on any device."""
         posterior, sums = Posterior.before(shape, values), _sums(index, shape)
         bias = Bias()
-        _converge(posterior, sums, values, bias.sweeps, bias.tolerance, None)
-        if bool(values.any()):
-            posterior = started(posterior, index, values, self.rank)
-        _converge(posterior, sums, values, self.sweeps, self.tolerance, report)
+        with threads_for(len(values), values.device):
+            _converge(posterior, sums, values, bias.sweeps, bias.tolerance, None)
+            if bool(values.any()):
+                posterior = started(posterior, index, values, self.rank)
+            _converge(posterior, sums, values, self.sweeps, self.tolerance, report)
         return posterior
 
 

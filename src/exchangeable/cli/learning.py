@@ -67,7 +67,7 @@ def train(
     batch: Batch = None,
     batch_cells: BatchCells = None,
     learning_rate: LearningRate = None,
-    hide: Annotated[str | None, typer.Option(help="flat, rows, columns or mixed.")] = None,
+    hide: Annotated[str | None, typer.Option(help="flat, rows, columns, mixed or nothing.")] = None,
     loss: Annotated[str | None, typer.Option(help="cross-entropy, squared or both.")] = None,
     evaluate_every: Annotated[
         int | None, typer.Option(help="Steps between two looks at the validation cells.")

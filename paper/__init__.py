@@ -1,0 +1,1 @@
+"""What the paper shows, made by this package: one command for each table and figure."""

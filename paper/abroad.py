@@ -1,0 +1,98 @@
+"""A model that was trained on ML-100K alone, and then answers for tables it never saw.
+
+What it is trained on is the training part of u1; its weights are kept, so that the experiments on
+new members and on other datasets share them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from exchangeable.distributions import Distribution
+from exchangeable.scale import Scale
+from exchangeable.trained import TrainedModel
+from exchangeable.training import Run
+from exchangeable.values import ScaleFree
+from paper import methods, problems, runs
+from paper.methods import Deep
+from paper.problems import Problem
+
+WEIGHTS = Path(".paper-weights")
+STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
+
+
+def settings(method: str, seed: int, **changed: Any) -> Deep:
+    """For tables of any scale: ours without channels for levels, the paper's with five of them."""
+    made = methods.deep(method, problems.load("ml-100k"), seed, **changed)
+    if not method.startswith("ours"):
+        return made
+    codec = ScaleFree()
+    config = replace(made.config, in_channels=codec.in_channels, out_channels=codec.out_channels)
+    # Other tables are sparser: a step sees the cells where some rows and columns meet.
+    training = replace(made.training, hide_most=0.8)
+    return Deep(config, codec, training)
+
+
+def trained(method: str, seed: int, device: str, **changed: Any) -> tuple[Run, Deep]:
+    """From its folder, or trained now."""
+    made, place = settings(method, seed, **changed), WEIGHTS / f"{method}.{seed}"
+    problem = problems.load("ml-100k")
+    train_cells, validation, _ = problem.parts("u1", seed)
+    if place.exists():
+        known = TrainedModel.load(place)
+        state = Run.start(known.model.to(device), known.training)
+        return state, replace(made, config=known.config, training=known.training)
+    state = runs.fit(problem, made, train_cells, validation, device)
+    facts = {"validation RMSE": state.best_rmse, "commit": runs.commit()}
+    kept = TrainedModel(made.config, made.codec, state.best, made.training, method, facts)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    kept.save(place)
+    return state, made
+
+
+def answers(
+    state: Run,
+    made: Deep,
+    problem: Problem,
+    seen: NDArray[np.int64],
+    asked: NDArray[np.int64],
+    device: str,
+) -> Distribution:
+    """As they are where the model takes any scale, and else through five bins, as in the paper."""
+    if isinstance(made.codec, ScaleFree) or problem.scale == STARS:
+        return runs.answers_of(state, made, problem, seen, asked, device)
+    low, high = problem.scale.levels[0], problem.scale.levels[-1]
+    stars = 1 + 4 * (problem.values - low) / (high - low)
+    binned = replace(problem, values=np.rint(stars), scale=STARS)
+    found = runs.answers_of(state, made, binned, seen, asked, device)
+    return Rescaled(found, low, (high - low) / 4)
+
+
+class Rescaled:
+    """Answers in stars as values of another scale."""
+
+    def __init__(self, stars: Distribution, low: float, step: float) -> None:
+        self.stars, self.low, self.step = stars, low, step
+
+    def mean(self) -> torch.Tensor:
+        return self._there(self.stars.mean())
+
+    def quantile(self, share: float) -> torch.Tensor:
+        return self._there(self.stars.quantile(share))
+
+    def probabilities(self) -> torch.Tensor:
+        return self.stars.probabilities()
+
+    def log_likelihood(self, values: torch.Tensor) -> torch.Tensor:
+        """Of the bin that a value is in."""
+        stars: torch.Tensor = self.stars.log_likelihood(1 + (values - self.low) / self.step)
+        return stars
+
+    def _there(self, stars: torch.Tensor) -> torch.Tensor:
+        return self.low + self.step * (stars - 1)

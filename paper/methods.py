@@ -1,0 +1,158 @@
+"""The methods that are compared: the paper's models, as printed and released; ours; yardsticks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from exchangeable.baselines import BASELINES
+from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.recipes import ModelConfig
+from exchangeable.settings import TrainingConfig
+from exchangeable.values import Codec, codec_for
+from paper.problems import Problem
+
+
+@dataclass(frozen=True)
+class Deep:
+    """A model, what it makes of values, and how it is trained."""
+
+    config: ModelConfig
+    codec: Codec
+    training: TrainingConfig
+
+
+YARDSTICKS: Mapping[str, str] = {
+    "mean": "mean of all",
+    "bias": "empirical-Bayes bias",
+    "vmf": "variational MF",
+    "bmf": "Bayesian MF",
+    "item-knn": "item neighbours",
+    "user-knn": "user neighbours",
+}
+
+
+def is_baseline(method: str) -> bool:
+    return method in BASELINES
+
+
+def deep(method: str, problem: Problem, seed: int, **changed: Any) -> Deep:
+    """A method for a problem; ``changed`` replaces settings of model and training by name."""
+    made = METHODS[method](problem)
+    for name, value in {**changed, "seed": seed}.items():
+        if hasattr(made.training, name):
+            made = replace(made, training=replace(made.training, **{name: value}))
+        elif hasattr(made.config, name):
+            made = replace(made, config=replace(made.config, **{name: value}))
+        else:
+            raise SystemExit(f"{method} has no setting {name!r}")
+    return made
+
+
+def _codec(problem: Problem) -> Codec:
+    return codec_for(problem.scale)
+
+
+# As the paper has them -------------------------------------------------------------------
+
+# Of the text only the architecture, the share of masked ratings and the loss are known. The rest is
+# that of the released code: Adam with 5e-4 and a weak decay, no schedule.
+_PAPER = TrainingConfig(
+    learning_rate=5e-4,
+    schedule="constant",
+    warm_up=0.0,
+    weight_decay=1e-5,
+    clip=100.0,
+    average=0.0,
+    hide="flat",
+    hide_least=0.15,
+    hide_most=0.15,
+    loss="cross-entropy",
+    evaluate_every=50,
+)
+
+
+def _steps(problem: Problem, few: int, many: int) -> int:
+    return few if len(problem.values) < 500_000 else many
+
+
+def self_supervised_text(problem: Problem) -> Deep:
+    codec = _codec(problem)
+    config = SelfSupervisedConfig.paper(codec.out_channels)
+    training = replace(_PAPER, steps=_steps(problem, 3000, 6000))
+    return Deep(replace(config, in_channels=codec.in_channels), codec, training)
+
+
+def self_supervised_released(problem: Problem) -> Deep:
+    codec = _codec(problem)
+    config = SelfSupervisedConfig.released(codec.out_channels)
+    training = replace(_PAPER, steps=_steps(problem, 3000, 6000))
+    return Deep(replace(config, in_channels=codec.in_channels), codec, training)
+
+
+def factorized_text(problem: Problem) -> Deep:
+    codec = _codec(problem)
+    config = FactorizedConfig.paper(codec.out_channels)
+    training = replace(_PAPER, hide="nothing", steps=_steps(problem, 3000, 6000))
+    return Deep(replace(config, in_channels=codec.in_channels), codec, training)
+
+
+def factorized_released(problem: Problem) -> Deep:
+    codec = _codec(problem)
+    config = FactorizedConfig.released(codec.out_channels)
+    training = replace(_PAPER, hide="nothing", average=0.9, steps=_steps(problem, 3000, 6000))
+    return Deep(replace(config, in_channels=codec.in_channels), codec, training)
+
+
+# Ours ------------------------------------------------------------------------------------
+
+
+def ours(problem: Problem) -> Deep:
+    """The residual model, which starts from variational MF, with gated units and attention."""
+    return _ours(problem, prior=12)
+
+
+def ours_without_prior(problem: Problem) -> Deep:
+    return _ours(problem, prior=0)
+
+
+def ours_with_features(problem: Problem) -> Deep:
+    known = problem.features
+    sizes = tuple(known[a].shape[1] if a in known else 0 for a in range(len(problem.shape)))
+    return _ours(problem, prior=12, features=sizes)
+
+
+def _ours(problem: Problem, *, prior: int, features: tuple[int, ...] = ()) -> Deep:
+    codec = _codec(problem)
+    config = ResidualConfig(
+        codec.in_channels,
+        codec.out_channels,
+        activation="gated",
+        dropout=0.2,
+        prior=prior,
+        features=features,
+    )
+    training = TrainingConfig(
+        steps=_steps(problem, 2000, 6000),
+        learning_rate=5e-3,
+        weight_decay=0.3,
+        average=0.995,
+        hide_least=0.05,
+        hide_most=0.4,
+        evaluate_every=50,
+        views=16,
+        view_steps=50,
+    )
+    return Deep(config, codec, training)
+
+
+METHODS: Mapping[str, Callable[[Problem], Deep]] = {
+    "self-supervised-text": self_supervised_text,
+    "self-supervised-released": self_supervised_released,
+    "factorized-text": factorized_text,
+    "factorized-released": factorized_released,
+    "ours": ours,
+    "ours-without-prior": ours_without_prior,
+    "ours-with-features": ours_with_features,
+}

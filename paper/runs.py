@@ -1,0 +1,290 @@
+"""One run: a method on one split of a problem with one seed; kept as JSON.
+
+    python -m paper.runs ml-100k --method ours --split u1 --seed 0 --device cuda
+
+Choices are made on validation cells; at the end all cells but those for testing are observed,
+and these are answered once. What was run before is not run again unless asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from exchangeable.array import ExchangeableArray, Support
+from exchangeable.baselines import BASELINES
+from exchangeable.distributions import Distribution, Normal
+from exchangeable.metrics import concordance
+from exchangeable.recipes import build
+from exchangeable.training import How, Progress, Run, Task, answer, train
+from exchangeable.values import Reference
+from paper import methods, problems
+from paper.methods import Deep
+from paper.problems import Problem
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def run(
+    problem: Problem, split: str, method: str, seed: int, device: str = "cpu", **changed: Any
+) -> dict[str, Any]:
+    """Fit, answer the test cells, and say how well."""
+    started = time.perf_counter()
+    train_cells, validation, test = problem.parts(split, seed)
+    base = np.sort(np.concatenate([train_cells, validation]))
+    if methods.is_baseline(method):
+        answers = baseline_answers(problem, method, base, test, seed)
+        told: dict[str, Any] = {"settings": asdict(_baseline(method, seed))}
+    else:
+        made = methods.deep(method, problem, seed, **changed)
+        state = fit(problem, made, train_cells, validation, device)
+        answers = answers_of(state, made, problem, base, test, device)
+        told = {**told_of(state, made), "training_seconds": time.perf_counter() - started}
+    return {
+        "problem": problem.name,
+        "split": split,
+        "method": method,
+        "seed": seed,
+        "changed": changed,
+        **scores(answers, torch.from_numpy(problem.values[test])),
+        **told,
+        "seconds": time.perf_counter() - started,
+        **circumstances(device),
+    }
+
+
+def circumstances(device: str) -> dict[str, str]:
+    """Where and with what something was run."""
+    return {"device": _device_name(device), "torch": torch.__version__, "commit": commit()}
+
+
+def scores(answers: Distribution, truth: torch.Tensor) -> dict[str, float]:
+    """Errors of the means, log-likelihood, and how often 80 % intervals hold the truth."""
+    mean = answers.mean()
+    error = mean - truth
+    low, high = answers.quantile(0.1), answers.quantile(0.9)
+    return {
+        "rmse": float(error.square().mean().sqrt()),
+        "mse": float(error.square().mean()),
+        "mae": float(error.abs().mean()),
+        "concordance": concordance(truth.numpy(), mean.numpy()),
+        "log_likelihood": float(answers.log_likelihood(truth).mean()),
+        "coverage": float(((truth >= low) & (truth <= high)).double().mean()),
+        "cells": len(truth),
+    }
+
+
+def baseline_answers(
+    problem: Problem,
+    method: str,
+    seen: NDArray[np.int64],
+    asked: NDArray[np.int64],
+    seed: int = 0,
+) -> Distribution:
+    """Of a baseline that is fitted to some cells, for others."""
+    fitted = _baseline(method, seed).fit(problem.index[seen], problem.values[seen], problem.shape)
+    mean, variance = (torch.from_numpy(part) for part in fitted.predict(problem.index[asked]))
+    levels = torch.tensor(problem.scale.levels, dtype=torch.float64)
+    return Normal(mean, variance.sqrt(), levels if len(levels) else None)
+
+
+def _baseline(method: str, seed: int) -> Any:
+    baseline: Any = BASELINES[method]()
+    return replace(baseline, seed=seed) if hasattr(baseline, "seed") else baseline
+
+
+def fit(
+    problem: Problem,
+    made: Deep,
+    train_cells: NDArray[np.int64],
+    validation: NDArray[np.int64],
+    device: str,
+) -> Run:
+    """Train; the weights that did best on the validation cells are ``best``."""
+    features = features_of(problem, made)
+    reference = reference_of(problem, train_cells)
+    task = Task(array_of(problem, train_cells), array_of(problem, validation), reference, features)
+    state = Run.start(build(made.config, made.training.seed).to(device), made.training)
+    train(state, made.codec, task, made.training, how=How(), report=_Told())
+    return state
+
+
+def answers_of(
+    state: Run,
+    made: Deep,
+    problem: Problem,
+    seen: NDArray[np.int64],
+    asked: NDArray[np.int64],
+    device: str,
+) -> Distribution:
+    """For cells of a table, given others of it."""
+    reference, observed = reference_of(problem, seen), array_of(problem, seen).to(device)
+    queries = Support(torch.from_numpy(problem.index[asked]).to(device), problem.shape)
+    features = features_of(problem, made)
+    if features is not None:
+        features = tuple(None if f is None else f.to(device) for f in features)
+    outputs = answer(state.best, made.codec, observed, queries, reference, features)
+    return made.codec.read(outputs.double().cpu(), reference)
+
+
+def told_of(state: Run, made: Deep) -> dict[str, Any]:
+    """How training went."""
+    return {
+        "validation": state.best_rmse,
+        "best_step": state.best_step,
+        "weights": sum(w.numel() for w in state.model.parameters()),
+        "settings": {"model": asdict(made.config), "training": asdict(made.training)},
+        "history": [[look["step"], round(look["validation_rmse"], 5)] for look in state.history],
+    }
+
+
+def array_of(problem: Problem, cells: NDArray[np.int64]) -> ExchangeableArray:
+    support = Support(torch.from_numpy(problem.index[cells]), problem.shape)
+    return ExchangeableArray.trusted(support, torch.from_numpy(problem.values[cells])[:, None])
+
+
+def reference_of(problem: Problem, cells: NDArray[np.int64]) -> Reference:
+    return Reference.of(problem.values[cells], problem.scale)
+
+
+def features_of(problem: Problem, made: Deep) -> tuple[torch.Tensor | None, ...] | None:
+    """Those that the model takes, as float32."""
+    if not any(made.config.features):
+        return None
+    return tuple(
+        torch.from_numpy(problem.features[axis]).float() if size else None
+        for axis, size in enumerate(made.config.features)
+    )
+
+
+class _Told:
+    """A line every ten seconds."""
+
+    def __init__(self) -> None:
+        self.last = time.perf_counter()
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.perf_counter()
+        if now - self.last > 10:
+            self.last = now
+            best = "" if progress.best is None else f", best {progress.best:.4f}"
+            print(
+                f"  step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.3f}{best}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+# Kept runs -------------------------------------------------------------------------------
+
+
+def results(folder: Path | None = None) -> list[dict[str, Any]]:
+    """All runs that are kept."""
+    return [json.loads(path.read_text()) for path in sorted((folder or RESULTS).glob("*.json"))]
+
+
+def place_of(problem: str, split: str, method: str, seed: int, folder: Path | None = None) -> Path:
+    return (folder or RESULTS) / f"{problem}.{split}.{method}.{seed}.json"
+
+
+def ensure(
+    problem: str,
+    split: str,
+    method: str,
+    seed: int,
+    device: str,
+    *,
+    again: bool = False,
+    folder: Path | None = None,
+    label: str | None = None,
+    **changed: Any,
+) -> dict[str, Any]:
+    """A run from its file, or carried out now; ``label`` names a method with changed settings."""
+    path = place_of(problem, split, label or method, seed, folder)
+    if path.exists() and not again:
+        return json.loads(path.read_text())
+    found = run(problems.load(problem), split, method, seed, device, **changed)
+    keep({**found, "method": label or method}, folder)
+    return found
+
+
+def keep(found: dict[str, Any], folder: Path | None = None) -> None:
+    """Write a run to its file, whole or not at all."""
+    path = place_of(found["problem"], found["split"], found["method"], found["seed"], folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(found, indent=1) + "\n")
+    partial.replace(path)
+
+
+def commit() -> str:
+    """Of the code that runs; a machine without its history is told by EXCHANGEABLE_COMMIT."""
+    if "EXCHANGEABLE_COMMIT" in os.environ:
+        return os.environ["EXCHANGEABLE_COMMIT"]
+    try:
+        told = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            capture_output=True, text=True, check=True, cwd=Path(__file__).parent,
+        )  # fmt: skip
+        return told.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def settings_of(said: Sequence[str]) -> dict[str, Any]:
+    """From NAME=VALUE, with values as in JSON.
+
+    >>> settings_of(["steps=100", 'activation="gated"'])
+    {'steps': 100, 'activation': 'gated'}
+    """
+    return {name: json.loads(value) for name, value in (one.split("=", 1) for one in said)}
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("problem", choices=problems.NAMES)
+    parser.add_argument("--method", nargs="+", required=True)
+    parser.add_argument("--split", nargs="+")
+    parser.add_argument("--seed", nargs="+", type=int, default=[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--out", type=Path, help="folder for the results")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
+    given = parser.parse_args()
+    changed = settings_of(given.set)
+    for split in given.split or list(problems.load(given.problem).tests)[:1]:
+        for method in given.method:
+            for seed in given.seed:
+                found = ensure(
+                    given.problem, split, method, seed, given.device,
+                    again=given.again, folder=given.out, **changed,
+                )  # fmt: skip
+                validation = found.get("validation")
+                print(
+                    f"{given.problem} {split} {method} seed {seed}: RMSE {found['rmse']:.4f}"
+                    + (f", validation {validation:.4f}" if validation else "")
+                    + f", 80 % intervals hold {found['coverage']:.1%}, {found['seconds']:.0f} s",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Full batches against samples of 20,000 cells on ML-100K (the paper's figure on sampling).
+
+    python -m paper.sampling --device cuda
+
+The model is the self-supervised one, as released; only which cells a step sees differs.
+"""
+
+from __future__ import annotations
+
+from paper import runs
+from paper.show import Column, Row, arguments, printed
+
+MODEL = "self-supervised-released"
+CELLS = 20_000
+BATCHES = {
+    "full": "all cells",
+    "conditional": "conditional, as in the paper",
+    "rows-columns": "rows x columns, every cell as likely",
+    "uniform": "uniform",
+}
+
+
+def main() -> None:
+    given = arguments(__doc__ or "")
+    for batch in () if given.print else BATCHES:
+        for seed in range(given.seeds):
+            found = runs.ensure(
+                "ml-100k", "u1", MODEL, seed, given.device, again=given.again, folder=given.out,
+                label=f"{MODEL}-{batch}", batch=batch, batch_cells=CELLS, **given.changed,
+            )  # fmt: skip
+            print(f"{batch} seed {seed}: RMSE {found['rmse']:.4f}", flush=True)
+    rows = [Row(title, [], f"{MODEL}-{batch}") for batch, title in BATCHES.items()]
+    rows += [Row("empirical-Bayes bias", [], "bias"), Row("Bayesian MF", [], "bmf")]
+    columns = [
+        Column("test", "ml-100k", ("u1",)),
+        Column("validation", "ml-100k", ("u1",), 4, "validation"),
+    ]
+    print()
+    print(
+        printed("Which cells a step sees, ML-100K u1, RMSE", columns, rows, runs.results(given.out))
+    )
+
+
+if __name__ == "__main__":
+    main()

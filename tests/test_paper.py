@@ -1,0 +1,172 @@
+"""The paper's commands: runs are kept, chosen on validation, and shown beside what it prints."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.distributions import Normal
+from exchangeable.scale import Scale
+from paper import abroad, affinities, blocks, lastfm, methods, ml1m, ml100k, problems, runs
+from paper.problems import Problem
+from paper.show import Column, Row, figure, printed
+
+STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
+
+
+def small(name="small", scale=STARS, shape=(14, 11), seed=0):
+    """A table of biases, with every cell rated, and a third of it for testing."""
+    generator = np.random.default_rng(seed)
+    index = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1).reshape(-1, 2)
+    biases = [generator.standard_normal(size) for size in shape]
+    values = 3 + sum(own[index[:, d]] for d, own in enumerate(biases)) / 1.5
+    values = np.clip(np.rint(values), 1, 5)
+    if scale.levels:
+        levels = np.array(scale.levels)
+        values = levels[np.abs(levels - values[:, None]).argmin(axis=1)]
+    features = {0: generator.standard_normal((shape[0], 3))}
+    tests = {"a": np.arange(0, len(index), 3), "b": np.arange(1, len(index), 3)}
+    return Problem(name, index, values, shape, scale, tests, features)
+
+
+QUICK = {"steps": 3, "evaluate_every": 1}
+
+
+def test_parts_are_apart_and_the_seed_chooses_the_validation_cells_only():
+    problem = small()
+    parts = [problem.parts("a", seed) for seed in (0, 0, 1)]
+    for train, validation, test in parts:
+        assert sorted([*train, *validation, *test]) == list(range(len(problem.values)))
+        assert test.tolist() == problem.tests["a"].tolist()
+    assert parts[0][1].tolist() == parts[1][1].tolist() != parts[2][1].tolist()
+
+
+def test_a_problem_goes_through_its_file(tmp_path, monkeypatch):
+    problem = small("kept")
+    problems.save(problem, tmp_path / "kept.npz")
+    monkeypatch.setenv("EXCHANGEABLE_PAPER", str(tmp_path))
+    again = problems.load("kept")
+    assert (again.name, again.shape, again.scale) == ("kept", problem.shape, problem.scale)
+    assert np.array_equal(again.index, problem.index)
+    assert np.array_equal(again.values, problem.values)
+    assert np.array_equal(again.features[0], problem.features[0])
+    assert {k: v.tolist() for k, v in again.tests.items()} == {
+        k: v.tolist() for k, v in problem.tests.items()
+    }
+
+
+def test_components_say_who_is_similar():
+    generator = np.random.default_rng(0)
+    groups = np.repeat([0, 1, 2], 20)
+    similar = (groups[:, None] == groups) + 0.05 * generator.random((60, 60))
+    found = problems.components(similar)
+    assert found.shape == (60, problems.COMPONENTS)
+    inside = np.linalg.norm(found[:20] - found[0], axis=1).mean()
+    assert np.linalg.norm(found[40:] - found[0], axis=1).mean() > 2 * inside
+
+
+@pytest.mark.parametrize("method", [*methods.METHODS, "bias"])
+def test_every_method_runs(method):
+    changed = {} if methods.is_baseline(method) else dict(QUICK)
+    if method.startswith(("self", "factorized")):
+        changed |= (
+            {"width": 8} if method.startswith("self") else {"encoder": (8, 4), "decoder": (8,)}
+        )
+    else:
+        changed |= {} if methods.is_baseline(method) else {"width": 8, "depth": 2}
+    found = runs.run(small(), "a", method, 0, **changed)
+    assert 0 < found["rmse"] < 3
+    assert found["mse"] == pytest.approx(found["rmse"] ** 2)
+    assert found["cells"] == len(small().tests["a"])
+    assert json.loads(json.dumps(found))["seed"] == 0
+
+
+def test_the_papers_models_are_as_printed_and_as_released():
+    text = methods.deep("self-supervised-text", small(), 0)
+    assert text.config == SelfSupervisedConfig.paper(5)
+    assert (text.training.hide, text.training.hide_least) == ("flat", 0.15)
+    assert methods.deep("factorized-released", small(), 0).config == FactorizedConfig.released(5)
+    assert methods.deep("factorized-text", small(), 0).training.hide == "nothing"
+
+
+def test_settings_are_changed_by_name_or_refused():
+    made = methods.deep("ours", small(), 4, width=16, steps=7)
+    assert isinstance(made.config, ResidualConfig)
+    assert (made.config.width, made.training.steps, made.training.seed) == (16, 7, 4)
+    with pytest.raises(SystemExit, match="no setting 'with'"):
+        methods.deep("ours", small(), 0, **{"with": 1})
+
+
+def test_test_cells_have_no_say_in_what_is_chosen():
+    problem, changed = small(), {**QUICK, "width": 8, "depth": 2}
+    values = problem.values.copy()
+    values[problem.tests["a"]] = 6 - values[problem.tests["a"]]
+    one = runs.run(problem, "a", "ours", 0, **changed)
+    other = runs.run(replace(problem, values=values), "a", "ours", 0, **changed)
+    assert one["history"] == other["history"]
+    assert one["rmse"] != other["rmse"]
+
+
+def test_a_run_is_kept_and_not_repeated(tmp_path, monkeypatch):
+    monkeypatch.setattr(problems, "load", lambda name: small(name))
+    first = runs.ensure("small", "a", "bias", 0, "cpu", folder=tmp_path)
+    monkeypatch.setattr(runs, "run", lambda *_, **__: pytest.fail("was run again"))
+    again = runs.ensure("small", "a", "bias", 0, "cpu", folder=tmp_path)
+    assert again["rmse"] == first["rmse"]
+    assert [one["method"] for one in runs.results(tmp_path)] == ["bias"]
+
+
+def test_tables_show_what_there_is_and_dashes_elsewhere():
+    column, other = Column("A", "small", ("a",)), Column("B", "small", ("b",), 2)
+    found = [
+        {"problem": "small", "split": "a", "method": "ours", "rmse": value} for value in (0.9, 1.0)
+    ]
+    assert figure(found, column, "ours") == "0.9500 ± 0.0707 (2)"
+    assert figure(found, other, "ours") == "–"
+    shown = printed("T", [column, other], [Row("GC-MC", [0.91]), Row("ours", [], "ours")], found)
+    assert shown.splitlines()[2:] == [
+        "| | A, published | here | B |",
+        "|---|---|---|---|",
+        "| GC-MC | 0.91 | – | – |",
+        "| ours | – | 0.9500 ± 0.0707 (2) | – |",
+    ]
+
+
+@pytest.mark.parametrize("module", [ml100k, ml1m, blocks, affinities])
+def test_every_table_of_accuracies_has_the_yardsticks(module, capsys, monkeypatch, tmp_path):
+    assert {"bias", "bmf"} <= {row.method for row in module.ROWS}
+    known = {*methods.METHODS, *methods.YARDSTICKS, None}
+    assert {row.method for row in module.ROWS} <= known
+    monkeypatch.setattr(sys, "argv", ["paper", "--print", "--out", str(tmp_path)])
+    module.main()
+    assert "**ours**" in capsys.readouterr().out
+
+
+def test_answers_in_stars_come_back_on_the_scale_of_the_table():
+    half = Scale("levels", tuple(np.arange(0.5, 5.5, 0.5).tolist()))
+    stars = Normal(torch.tensor([1.0, 3.0, 5.0]), torch.full((3,), 0.1))
+    found = abroad.Rescaled(stars, half.levels[0], (half.levels[-1] - half.levels[0]) / 4)
+    assert found.mean().tolist() == pytest.approx([0.5, 2.75, 5.0])
+
+
+def test_held_out_tags_are_ranked_among_tags_that_were_not_given():
+    generator = np.random.default_rng(0)
+    keys = np.sort(generator.choice(6 * 5 * 9, 80, replace=False))
+    index = np.stack(np.unravel_index(keys, (6, 5, 9)), axis=1)
+    positives = Scale("positives", (1.0,))
+    problem = Problem("tags", index, np.ones(80), (6, 5, 9), positives, {"0": np.arange(0, 80, 8)})
+    cells = lastfm.asked(replace(problem), problem.tests["0"], 0)
+    given = {tuple(cell) for cell in index.tolist()}
+    assert all(tuple(c) in given for c in cells[:, 0].tolist())
+    assert not any(tuple(c) in given for c in cells[:, 1:].reshape(-1, 3).tolist())
+    data = lastfm.with_negatives(problem, np.arange(80), 0)
+    assert data.values.sum() == 80
+    assert len(data.values) > 130
+    scores = np.array([[2.0, 1.0, 3.0, 2.0]])
+    assert lastfm._behind(scores).tolist() == [pytest.approx(0.5)]
+    by_artist = lastfm.artist_tag(problem, np.arange(80), index)
+    assert (by_artist >= 1).all()

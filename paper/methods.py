@@ -110,7 +110,7 @@ def factorized_released(problem: Problem) -> Deep:
 
 def ours(problem: Problem) -> Deep:
     """The residual model, which starts from variational MF, with gated units and attention."""
-    return _ours(problem, prior=12)
+    return _ours(problem, prior=20)
 
 
 def ours_without_prior(problem: Problem) -> Deep:
@@ -120,7 +120,7 @@ def ours_without_prior(problem: Problem) -> Deep:
 def ours_with_features(problem: Problem) -> Deep:
     known = problem.features
     sizes = tuple(known[a].shape[1] if a in known else 0 for a in range(len(problem.shape)))
-    return _ours(problem, prior=12, features=sizes)
+    return _ours(problem, prior=20, features=sizes)
 
 
 def _ours(problem: Problem, *, prior: int, features: tuple[int, ...] = ()) -> Deep:

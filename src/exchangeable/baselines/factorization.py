@@ -18,6 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
 import torch
@@ -87,18 +88,25 @@ class Sums:
         """Add up the rows of ``table`` (N', K) at the cells' members of ``other``: (N, K)."""
         if weights is None:
             weights = table.new_ones(len(self.order))
-        with warnings.catch_warnings():
-            # Said of all such tensors, once: what is used of them here has been long the same.
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support")
-            shape = (self.members, len(table))
-            matrix = torch.sparse_csr_tensor(
-                self.starts, self.columns[other], weights, shape, check_invariants=False
-            )
-            return matrix @ table
+        _quiet()
+        shape = (self.members, len(table))
+        matrix = torch.sparse_csr_tensor(
+            self.starts, self.columns[other], weights, shape, check_invariants=False
+        )
+        return matrix @ table
 
     def of_cells(self, weights: Tensor) -> Tensor:
         """Add up a number per cell: (E,) -> (N,)."""
         return self.over(self.axis, weights.new_ones(self.members, 1), weights).squeeze(1)
+
+
+@cache
+def _quiet() -> None:
+    """Let torch say once, where nobody hears it, that such tensors are young."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zero = torch.zeros(2, dtype=torch.int32)
+        torch.sparse_csr_tensor(zero, zero[:0], zero[:0], (1, 1), check_invariants=False)
 
 
 def rows_of(old: int, new: int) -> list[int]:
@@ -116,6 +124,8 @@ def gram(
     axis = sums.axis
     result = means[axis].new_zeros(sums.members, layout.width, layout.width)
     result[:, 0, 0] = sums.sizes.to(result)
+    if not layout.rank:
+        return result
     one, other_one = torch.triu_indices(layout.rank, layout.rank, device=result.device)
     for other in layout.others(axis):
         here, there = layout.block(axis, other), layout.block(other, axis)
@@ -153,6 +163,8 @@ def moments(
     axis = sums.axis
     result = target.new_empty(sums.members, layout.width)
     result[:, 0] = sums.of_cells(target)
+    if not layout.rank:
+        return result
     for other in layout.others(axis):
         here, there = layout.block(axis, other), layout.block(other, axis)
         result[:, here] = sums.over(other, means[other][:, there].contiguous(), target)
@@ -178,7 +190,7 @@ def cell_means(
     total = means[0].new_zeros(len(index))
     for axis in axes:
         total += means[axis][index[:, axis], 0]
-    for first, second in combinations(axes, 2):
+    for first, second in combinations(axes, 2) if layout.rank else ():
         left = means[first][index[:, first], layout.block(first, second)]
         right = means[second][index[:, second], layout.block(second, first)]
         total += (left * right).sum(dim=1)
@@ -209,7 +221,7 @@ def cell_variances(
         f = torch.cat(features, dim=1)
         spread = covariances[axis][:, columns][:, :, columns][index[:, axis]]
         total += ((spread @ f.unsqueeze(2)).squeeze(2) * f).sum(dim=1)
-    for first, second in combinations(axes, 2):
+    for first, second in combinations(axes, 2) if layout.rank else ():
         here, there = layout.block(first, second), layout.block(second, first)
         left = covariances[first][index[:, first], here, here]
         right = covariances[second][index[:, second], there, there]

@@ -5,6 +5,7 @@ python -m paper.affinities --device cuda --seeds 3
 
 from __future__ import annotations
 
+from paper.plainly import plainly
 from paper.show import Column, Row, table
 
 COLUMNS = [
@@ -26,4 +27,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -5,6 +5,7 @@ python -m paper.blocks --device cuda --seeds 3
 
 from __future__ import annotations
 
+from paper.plainly import plainly
 from paper.show import Column, Row, table
 
 COLUMNS = [
@@ -31,4 +32,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -11,6 +11,7 @@ import numpy as np
 
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
+from paper.plainly import plainly
 
 NAMES = {
     "ml-100k": "MovieLens 100K",
@@ -46,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

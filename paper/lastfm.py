@@ -24,6 +24,7 @@ from exchangeable.settings import TrainingConfig
 from exchangeable.values import OneHot
 from paper import problems, runs
 from paper.methods import Deep
+from paper.plainly import plainly
 from paper.problems import Floats, Index, Problem
 from paper.show import arguments
 
@@ -257,4 +258,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

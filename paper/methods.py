@@ -8,6 +8,7 @@ from typing import Any
 
 from exchangeable.baselines import BASELINES
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.errors import InputError
 from exchangeable.recipes import ModelConfig
 from exchangeable.settings import TrainingConfig
 from exchangeable.values import Codec, codec_for
@@ -39,6 +40,9 @@ def is_baseline(method: str) -> bool:
 
 def deep(method: str, problem: Problem, seed: int, **changed: Any) -> Deep:
     """A method for a problem; ``changed`` replaces settings of model and training by name."""
+    if method not in METHODS:
+        known = ", ".join([*METHODS, *BASELINES])
+        raise InputError(f"a method is one of {known}, but this is {method!r}")
     made = METHODS[method](problem)
     for name, value in {**changed, "seed": seed}.items():
         if hasattr(made.training, name):
@@ -46,7 +50,7 @@ def deep(method: str, problem: Problem, seed: int, **changed: Any) -> Deep:
         elif hasattr(made.config, name):
             made = replace(made, config=replace(made.config, **{name: value}))
         else:
-            raise SystemExit(f"{method} has no setting {name!r}")
+            raise InputError(f"{method} has no setting {name!r}")
     return made
 
 

@@ -5,6 +5,7 @@ python -m paper.ml100k --device cuda --seeds 3
 
 from __future__ import annotations
 
+from paper.plainly import plainly
 from paper.show import Column, Row, table
 
 COLUMNS = [Column("u1", "ml-100k", ("u1",)), Column("u2–u5", "ml-100k", ("u2", "u3", "u4", "u5"))]
@@ -31,4 +32,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

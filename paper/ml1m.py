@@ -5,6 +5,7 @@ python -m paper.ml1m --device cuda --seeds 3
 
 from __future__ import annotations
 
+from paper.plainly import plainly
 from paper.show import Column, Row, table
 
 COLUMNS = [Column("90/10", "ml-1m", ("0", "1", "2"))]
@@ -33,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

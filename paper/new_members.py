@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from paper import abroad, problems, runs
+from paper.plainly import plainly
 from paper.problems import Problem
 from paper.show import arguments
 
@@ -122,4 +123,4 @@ def draw(curves: dict[str, dict[int, float]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -42,6 +42,7 @@ from paper.drawing import (
     shapes,
     sheet,
 )
+from paper.plainly import plainly
 from paper.shown import (
     SEED,
     Shape,
@@ -399,4 +400,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exchangeable.scale import Scale
+from paper.plainly import plainly
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -139,4 +140,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -32,6 +32,7 @@ from exchangeable.training import How, Progress, Run, Task, answer, train
 from exchangeable.values import Reference
 from paper import methods, problems
 from paper.methods import Deep
+from paper.plainly import plainly
 from paper.problems import Problem
 
 RESULTS = Path(__file__).parent / "results"
@@ -287,4 +288,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

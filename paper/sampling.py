@@ -8,6 +8,7 @@ The model is the self-supervised one, as released; only which cells a step sees 
 from __future__ import annotations
 
 from paper import runs
+from paper.plainly import plainly
 from paper.show import Column, Row, arguments, printed
 
 MODEL = "self-supervised-released"
@@ -42,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

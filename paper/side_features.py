@@ -5,6 +5,7 @@ python -m paper.side_features --device cuda --seeds 3
 
 from __future__ import annotations
 
+from paper.plainly import plainly
 from paper.show import Column, Row, table
 
 COLUMNS = [Column("u1", "ml-100k", ("u1",))]
@@ -21,4 +22,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from paper import abroad, blocks, problems, runs
+from paper.plainly import plainly
 from paper.show import Column, Row, arguments, printed
 
 METHODS = ("factorized-released", "ours")
@@ -74,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -10,8 +10,10 @@ import torch
 
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.distributions import Normal
+from exchangeable.errors import InputError
 from exchangeable.scale import Scale
 from paper import abroad, affinities, blocks, lastfm, methods, ml1m, ml100k, problems, runs
+from paper.plainly import plainly
 from paper.problems import Problem
 from paper.show import Column, Row, figure, printed
 
@@ -97,8 +99,20 @@ def test_settings_are_changed_by_name_or_refused():
     made = methods.deep("ours", small(), 4, width=16, steps=7)
     assert isinstance(made.config, ResidualConfig)
     assert (made.config.width, made.training.steps, made.training.seed) == (16, 7, 4)
-    with pytest.raises(SystemExit, match="no setting 'with'"):
+    with pytest.raises(InputError, match="no setting 'with'"):
         methods.deep("ours", small(), 0, **{"with": 1})
+    with pytest.raises(InputError, match=r"a method is one of .*, but this is 'svd'"):
+        methods.deep("svd", small(), 0)
+
+
+def test_what_is_missing_is_one_line(capsys):
+    def main():
+        raise InputError("no such table")
+
+    with pytest.raises(SystemExit) as ended:
+        plainly(main)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "no such table\n"
 
 
 def test_test_cells_have_no_say_in_what_is_chosen():

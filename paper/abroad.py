@@ -7,21 +7,20 @@ new members and on other datasets share them.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from exchangeable.distributions import Distribution
+from exchangeable.memory import MemoryModel
 from exchangeable.scale import Scale
-from exchangeable.trained import TrainedModel
-from exchangeable.training import Run
 from exchangeable.values import ScaleFree
 from paper import methods, problems, runs
 from paper.methods import Deep
-from paper.problems import Problem
+from paper.problems import Index, Problem
 
 WEIGHTS = Path(".paper-weights")
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
@@ -34,43 +33,49 @@ def settings(method: str, seed: int, **changed: Any) -> Deep:
         return made
     codec = ScaleFree()
     config = replace(made.config, in_channels=codec.in_channels, out_channels=codec.out_channels)
-    # Other tables are sparser: a step sees the cells where some rows and columns meet.
+    # Other tables are sparser, so more is hidden: up to four fifths of the cells, not two.
     training = replace(made.training, hide_most=0.8)
     return Deep(config, codec, training)
 
 
-def trained(method: str, seed: int, device: str, **changed: Any) -> tuple[Run, Deep]:
-    """From its folder, or trained now."""
-    made, place = settings(method, seed, **changed), WEIGHTS / f"{method}.{seed}"
-    problem = problems.load("ml-100k")
-    train_cells, validation, _ = problem.parts("u1", seed)
+@lru_cache(maxsize=1)  # asked for again for every table that it answers for
+def trained(
+    method: str, seed: int, device: str, **changed: Any
+) -> tuple[MemoryModel, Deep, dict[str, Any]]:
+    """From its folder, or trained now; with what is told of how training went."""
+    # It needs safetensors, which tables can be printed without.
+    from exchangeable.trained import TrainedModel
+
+    place = WEIGHTS / f"{method}.{seed}"
     if place.exists():
         known = TrainedModel.load(place)
-        state = Run.start(known.model.to(device), known.training)
-        return state, replace(made, config=known.config, training=known.training)
+        made = Deep(known.config, known.codec, known.training)
+        return known.model.to(device), made, known.facts["told"]
+    made, problem = settings(method, seed, **changed), problems.load("ml-100k")
+    train_cells, validation, _ = problem.parts("u1", seed)
     state = runs.fit(problem, made, train_cells, validation, device)
-    facts = {"validation RMSE": state.best_rmse, "commit": runs.commit()}
-    kept = TrainedModel(made.config, made.codec, state.best, made.training, method, facts)
+    told = runs.told_of(state, made)
+    facts = {"validation RMSE": state.best_rmse, "commit": runs.commit(), "told": told}
     place.parent.mkdir(parents=True, exist_ok=True)
-    kept.save(place)
-    return state, made
+    TrainedModel(made.config, made.codec, state.best, made.training, method, facts).save(place)
+    return state.best, made, told
 
 
 def answers(
-    state: Run,
+    model: MemoryModel,
     made: Deep,
     problem: Problem,
-    seen: NDArray[np.int64],
-    asked: NDArray[np.int64],
+    seen: Index,
+    asked: Index,
     device: str,
 ) -> Distribution:
     """As they are where the model takes any scale, and else through five bins, as in the paper."""
     if isinstance(made.codec, ScaleFree) or problem.scale == STARS:
-        return runs.answers_of(state, made, problem, seen, asked, device)
+        return runs.answers_of(model, made, problem, seen, asked, device)
     low, high = problem.scale.levels[0], problem.scale.levels[-1]
     stars = 1 + 4 * (problem.values - low) / (high - low)
     binned = replace(problem, values=np.rint(stars), scale=STARS)
-    found = runs.answers_of(state, made, binned, seen, asked, device)
+    found = runs.answers_of(model, made, binned, seen, asked, device)
     return Rescaled(found, low, (high - low) / 4)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from exchangeable.configs import ResidualConfig
 from exchangeable.scale import Scale
@@ -162,21 +161,17 @@ def scored(method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     base = np.sort(np.concatenate([known, validation]))
     cells = asked(problem, test, seed)
     flat = cells.reshape(-1, 3)
-    seen, held = with_negatives(problem, known, seed), with_negatives(problem, validation, seed)
     told: dict[str, Any] = {}
     if method in ("popularity", "artist-tag"):
         scores = (popularity if method == "popularity" else artist_tag)(problem, base, flat)
     elif method == "cp":
+        seen, held = (with_negatives(problem, own, seed) for own in (known, validation))
         scores = cp(seen, held, flat, seed)
     elif method in ("bias", "vmf"):
-        whole = with_negatives(problem, base, seed)
-        every = np.arange(len(whole.values))
-        asking = replace(whole, index=np.concatenate([whole.index, flat]))
-        asking = replace(asking, values=np.append(whole.values, np.zeros(len(flat))))
-        places = np.arange(len(every), len(every) + len(flat))
+        asking, every, places = _with_asked(with_negatives(problem, base, seed), flat)
         scores = runs.baseline_answers(asking, method, every, places, seed).mean().numpy()
     else:
-        scores, told = _ours_scores(problem, known, validation, base, flat, seed, given)
+        scores, told = _ours_scores(problem, known, validation, flat, seed, given)
     behind = _behind(scores.reshape(cells.shape[:2]))
     return {
         "problem": NAME, "split": "0", "method": method, "seed": seed,
@@ -190,9 +185,13 @@ def scored(method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ours_scores(
-    problem: Problem, known: Index, validation: Index, base: Index, flat: Index, seed: int,
+    problem: Problem,
+    known: Index,
+    validation: Index,
+    flat: Index,
+    seed: int,
     given: argparse.Namespace,
-) -> tuple[Floats, dict[str, Any]]:  # fmt: skip
+) -> tuple[Floats, dict[str, Any]]:
     made = ours(seed, **given.changed)
     positives = np.concatenate([known, validation])
     data = with_negatives(problem, positives, seed)
@@ -203,15 +202,20 @@ def _ours_scores(
     half = np.random.default_rng(seed).choice(negatives, len(judged), replace=False)
     judged = np.union1d(judged, half)
     state = runs.fit(data, made, np.setdiff1d(train_cells, half), judged, given.device)
-    every = np.arange(len(data.values))
-    asking = replace(data, index=np.concatenate([data.index, flat]))
-    asking = replace(asking, values=np.append(data.values, np.zeros(len(flat))))
-    places = np.arange(len(every), len(every) + len(flat))
-    answers = runs.answers_of(state, made, asking, every, places, given.device)
+    asking, every, places = _with_asked(data, flat)
+    answers = runs.answers_of(state.best, made, asking, every, places, given.device)
     return answers.mean().numpy(), runs.told_of(state, made)
 
 
-def _behind(scores: Floats) -> NDArray[np.float64]:
+def _with_asked(data: Problem, cells: Index) -> tuple[Problem, Index, Index]:
+    """With the asked cells behind its own; the places of its own, and of those."""
+    index = np.concatenate([data.index, cells])
+    values = np.append(data.values, np.zeros(len(cells)))
+    own, further = np.split(np.arange(len(index)), [len(data.index)])
+    return replace(data, index=index, values=values), own, further
+
+
+def _behind(scores: Floats) -> Floats:
     """The share of the others that come behind the first, ties by halves: (P, 1 + N) -> (P,)."""
     first, others = scores[:, :1], scores[:, 1:]
     return ((first > others) + 0.5 * (first == others)).mean(axis=1)

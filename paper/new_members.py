@@ -58,8 +58,8 @@ def run(
     number = round(share / 100 * len(drawn))
     seen, asked = np.sort(drawn[:number]), np.sort(drawn[number:])
     if method in ("ours-abroad",):
-        state, made = abroad.trained(method.removesuffix("-abroad"), seed, device, **changed)
-        answers = abroad.answers(state, made, problem, seen, asked, device)
+        model, made, _ = abroad.trained(method.removesuffix("-abroad"), seed, device, **changed)
+        answers = abroad.answers(model, made, problem, seen, asked, device)
     else:
         answers = runs.baseline_answers(problem, method, seen, asked, seed)
     truth = torch.from_numpy(problem.values[asked])

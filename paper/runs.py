@@ -21,19 +21,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from scipy.stats import kendalltau
 
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.baselines import BASELINES
 from exchangeable.distributions import Distribution, Normal
-from exchangeable.metrics import concordance
+from exchangeable.files import write_whole
+from exchangeable.memory import MemoryModel
 from exchangeable.recipes import build
 from exchangeable.training import How, Progress, Run, Task, answer, train
 from exchangeable.values import Reference
 from paper import methods, problems
 from paper.methods import Deep
 from paper.plainly import plainly
-from paper.problems import Problem
+from paper.problems import Floats, Index, Problem
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -51,7 +52,7 @@ def run(
     else:
         made = methods.deep(method, problem, seed, **changed)
         state = fit(problem, made, train_cells, validation, device)
-        answers = answers_of(state, made, problem, base, test, device)
+        answers = answers_of(state.best, made, problem, base, test, device)
         told = {**told_of(state, made), "training_seconds": time.perf_counter() - started}
     return {
         "problem": problem.name,
@@ -87,11 +88,29 @@ def scores(answers: Distribution, truth: torch.Tensor) -> dict[str, float]:
     }
 
 
+def concordance(truth: Floats, answers: Floats) -> float:
+    """The share of pairs that are in the right order, ties by halves.
+
+    It is that of ``exchangeable.metrics``, which scikit-learn is needed for: not all machines
+    on which this is run have it.
+    """
+    untied, differing = _untied_pairs(truth), _untied_pairs(answers)
+    if not untied or not differing:
+        return 0.5  # where tau is not defined
+    tau = kendalltau(truth, answers).statistic
+    return float(np.clip((1 + tau * np.sqrt(differing / untied)) / 2, 0, 1))
+
+
+def _untied_pairs(values: Floats) -> int:
+    _, counts = np.unique(values, return_counts=True)
+    return (len(values) ** 2 - int((counts**2).sum())) // 2
+
+
 def baseline_answers(
     problem: Problem,
     method: str,
-    seen: NDArray[np.int64],
-    asked: NDArray[np.int64],
+    seen: Index,
+    asked: Index,
     seed: int = 0,
 ) -> Distribution:
     """Of a baseline that is fitted to some cells, for others."""
@@ -109,8 +128,8 @@ def _baseline(method: str, seed: int) -> Any:
 def fit(
     problem: Problem,
     made: Deep,
-    train_cells: NDArray[np.int64],
-    validation: NDArray[np.int64],
+    train_cells: Index,
+    validation: Index,
     device: str,
 ) -> Run:
     """Train; the weights that did best on the validation cells are ``best``."""
@@ -123,11 +142,11 @@ def fit(
 
 
 def answers_of(
-    state: Run,
+    model: MemoryModel,
     made: Deep,
     problem: Problem,
-    seen: NDArray[np.int64],
-    asked: NDArray[np.int64],
+    seen: Index,
+    asked: Index,
     device: str,
 ) -> Distribution:
     """For cells of a table, given others of it."""
@@ -136,7 +155,7 @@ def answers_of(
     features = features_of(problem, made)
     if features is not None:
         features = tuple(None if f is None else f.to(device) for f in features)
-    outputs = answer(state.best, made.codec, observed, queries, reference, features)
+    outputs = answer(model, made.codec, observed, queries, reference, features)
     return made.codec.read(outputs.double().cpu(), reference)
 
 
@@ -151,12 +170,12 @@ def told_of(state: Run, made: Deep) -> dict[str, Any]:
     }
 
 
-def array_of(problem: Problem, cells: NDArray[np.int64]) -> ExchangeableArray:
+def array_of(problem: Problem, cells: Index) -> ExchangeableArray:
     support = Support(torch.from_numpy(problem.index[cells]), problem.shape)
     return ExchangeableArray.trusted(support, torch.from_numpy(problem.values[cells])[:, None])
 
 
-def reference_of(problem: Problem, cells: NDArray[np.int64]) -> Reference:
+def reference_of(problem: Problem, cells: Index) -> Reference:
     return Reference.of(problem.values[cells], problem.scale)
 
 
@@ -225,9 +244,20 @@ def keep(found: dict[str, Any], folder: Path | None = None) -> None:
     """Write a run to its file, whole or not at all."""
     path = place_of(found["problem"], found["split"], found["method"], found["seed"], folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(found, indent=1) + "\n")
-    partial.replace(path)
+    write_whole(path, lambda beside: beside.write_text(in_lines(found)))
+
+
+def in_lines(found: dict[str, Any]) -> str:
+    """As JSON with a line for each entry, however long its value is.
+
+    >>> print(in_lines({"seed": 0, "history": [[1, 0.9], [2, 0.8]]}), end="")
+    {
+     "seed": 0,
+     "history": [[1, 0.9], [2, 0.8]]
+    }
+    """
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in found.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def commit() -> str:
@@ -245,12 +275,13 @@ def commit() -> str:
 
 
 def settings_of(said: Sequence[str]) -> dict[str, Any]:
-    """From NAME=VALUE, with values as in JSON.
+    """From NAME=VALUE, with values as in JSON, but lists as tuples, which settings have.
 
-    >>> settings_of(["steps=100", 'activation="gated"'])
-    {'steps': 100, 'activation': 'gated'}
+    >>> settings_of(["steps=100", 'activation="gated"', "encoder=[8, 4]"])
+    {'steps': 100, 'activation': 'gated', 'encoder': (8, 4)}
     """
-    return {name: json.loads(value) for name, value in (one.split("=", 1) for one in said)}
+    named = {name: json.loads(value) for name, value in (one.split("=", 1) for one in said)}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in named.items()}
 
 
 def _device_name(device: str) -> str:

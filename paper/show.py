@@ -69,6 +69,7 @@ def figure(found: Sequence[Mapping[str, Any]], column: Column, method: str | Non
         for one in found
         if (one["problem"], one["method"]) == (column.problem, method)
         and one["split"] in column.splits
+        and column.metric in one  # baselines have no validation cells
     ]
     if not values:
         return NOTHING
@@ -100,23 +101,27 @@ def carry_out(given: argparse.Namespace, columns: Sequence[Column], rows: Sequen
     for row in rows:
         if row.method is None or (given.only and row.method not in given.only):
             continue
-        for place, column in enumerate(columns):
-            if row.first and place:
-                continue
-            for split, seed in _wanted(column, min(row.seeds or given.seeds, given.seeds)):
-                found = runs.ensure(
-                    column.problem, split, row.method, seed, given.device,
-                    again=given.again, folder=given.out, **given.changed,
-                )  # fmt: skip
-                print(
-                    f"{column.problem} {split} {row.method} seed {seed}: RMSE "
-                    f"{found['rmse']:.4f}, {found['seconds']:.0f} s",
-                    flush=True,
-                )
+        asked, seeds = columns[:1] if row.first else columns, row.seeds or given.seeds
+        for problem, split, seed in _wanted(asked, min(seeds, given.seeds)):
+            found = runs.ensure(
+                problem, split, row.method, seed, given.device,
+                again=given.again, folder=given.out, **given.changed,
+            )  # fmt: skip
+            print(
+                f"{problem} {split} {row.method} seed {seed}: RMSE "
+                f"{found['rmse']:.4f}, {found['seconds']:.0f} s",
+                flush=True,
+            )
 
 
-def _wanted(column: Column, seeds: int) -> list[tuple[str, int]]:
-    """Splits and seeds: seeds of one split, random splits by their seeds, or all of several."""
+def _wanted(columns: Sequence[Column], seeds: int) -> list[tuple[str, str, int]]:
+    """Problem, split and seed of each run, once: columns may show several metrics of one."""
+    wanted = [(c.problem, *one) for c in columns for one in _splits_and_seeds(c, seeds)]
+    return list(dict.fromkeys(wanted))
+
+
+def _splits_and_seeds(column: Column, seeds: int) -> list[tuple[str, int]]:
+    """Seeds of one split, random splits by their seeds, or all of several."""
     if len(column.splits) == 1:
         return [(column.splits[0], seed) for seed in range(seeds)]
     if column.splits[0].isdigit():

@@ -29,17 +29,17 @@ def ensure(problem: str, method: str, seed: int, given: Namespace) -> None:
     split = next(iter(table.tests))
     if runs.place_of(problem, split, label, seed, out).exists() and not given.again:
         return
-    state, made = abroad.trained(method, seed, device, **given.changed)
+    model, made, told = abroad.trained(method, seed, device, **given.changed)
     test = table.tests[split]
     seen = np.setdiff1d(np.arange(len(table.values)), test)
-    answers = abroad.answers(state, made, table, seen, test, device)
+    answers = abroad.answers(model, made, table, seen, test, device)
     found = {
         "problem": problem,
         "split": split,
         "method": label,
         "seed": seed,
         **runs.scores(answers, torch.from_numpy(table.values[test])),
-        **runs.told_of(state, made),
+        **told,
         **runs.circumstances(device),
     }
     runs.keep(found, out)

@@ -1,21 +1,38 @@
 """The paper's commands: runs are kept, chosen on validation, and shown beside what it prints."""
 
 import json
+import subprocess
 import sys
+from argparse import Namespace
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from exchangeable import metrics
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.distributions import Normal
 from exchangeable.errors import InputError
 from exchangeable.scale import Scale
-from paper import abroad, affinities, blocks, lastfm, methods, ml1m, ml100k, problems, runs
+from exchangeable.trained import TrainedModel
+from paper import (
+    abroad,
+    affinities,
+    blocks,
+    lastfm,
+    methods,
+    ml1m,
+    ml100k,
+    new_members,
+    problems,
+    runs,
+    sampling,
+    transfer,
+)
 from paper.plainly import plainly
 from paper.problems import Problem
-from paper.show import Column, Row, figure, printed
+from paper.show import Column, Row, carry_out, figure, printed
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
 
@@ -105,6 +122,33 @@ def test_settings_are_changed_by_name_or_refused():
         methods.deep("svd", small(), 0)
 
 
+BARE = """
+import sys
+for name in ("pandas", "polars", "pooch", "pyarrow", "safetensors", "sklearn", "typer"):
+    sys.modules[name] = None  # so that importing it fails
+from paper import ml100k, new_members, sampling, transfer, lastfm
+ml100k.main()
+"""
+
+
+def test_tables_are_made_with_torch_numpy_and_scipy_alone(tmp_path, monkeypatch):
+    tests = {f"u{number}": own for number, own in enumerate([small().tests["a"]] * 5, start=1)}
+    problems.save(replace(small("ml-100k"), tests=tests), tmp_path / "ml-100k.npz")
+    monkeypatch.setenv("EXCHANGEABLE_PAPER", str(tmp_path))
+    changed = [f"{name}={value}" for name, value in {**QUICK, "width": 8, "depth": 2}.items()]
+    options = ["--only", "bias", "ours", "--out", str(tmp_path / "out"), "--set", *changed]
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, *options],
+        cwd=runs.RESULTS.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ml-100k u5 ours seed 0: RMSE" in done.stdout
+    assert len(runs.results(tmp_path / "out")) == 10
+
+
 def test_what_is_missing_is_one_line(capsys):
     def main():
         raise InputError("no such table")
@@ -134,6 +178,47 @@ def test_a_run_is_kept_and_not_repeated(tmp_path, monkeypatch):
     assert [one["method"] for one in runs.results(tmp_path)] == ["bias"]
 
 
+def test_a_kept_run_has_a_line_for_each_entry(tmp_path):
+    found = {"problem": "p", "split": "a", "method": "m", "seed": 0, "history": [[1, 0.9]] * 50}
+    runs.keep(found, tmp_path)
+    path = tmp_path / "p.a.m.0.json"
+    assert json.loads(path.read_text()) == found
+    assert len(path.read_text().splitlines()) == len(found) + 2
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["distinct", "tied", "equal"])
+def test_concordance_is_that_of_the_package(kind):
+    generator = np.random.default_rng(0)
+    truth = generator.integers(1, 6, 40).astype(float)
+    answers = truth + generator.standard_normal(40)
+    answers = {"distinct": answers, "tied": np.rint(answers), "equal": np.ones(40)}[kind]
+    assert runs.concordance(truth, answers) == metrics.concordance(truth, answers)
+
+
+def test_a_run_that_several_columns_show_is_carried_out_once(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(
+        runs, "ensure", lambda *run, **_: asked.append(run) or {"rmse": 1.0, "seconds": 0.0}
+    )
+    given = Namespace(
+        print=False, only=None, seeds=2, device="cpu", again=True, out=tmp_path, changed={}
+    )
+    columns = [
+        Column("MSE", "small", ("a",), metric="mse"),
+        Column("RMSE", "small", ("a",)),
+        Column("splits", "small", ("a", "b")),
+    ]
+    rows = [Row("bias", [], "bias"), Row("first", [], "bmf", 1, first=True)]
+    carry_out(given, columns, rows)
+    runs_of_bias = [("a", 0), ("a", 1), ("b", 0)]
+    assert asked == [
+        *[("small", split, "bias", seed, "cpu") for split, seed in runs_of_bias],
+        ("small", "a", "bmf", 0, "cpu"),
+    ]
+    assert len(capsys.readouterr().out.splitlines()) == len(asked)
+
+
 def test_tables_show_what_there_is_and_dashes_elsewhere():
     column, other = Column("A", "small", ("a",)), Column("B", "small", ("b",), 2)
     found = [
@@ -148,6 +233,23 @@ def test_tables_show_what_there_is_and_dashes_elsewhere():
         "| GC-MC | 0.91 | – | – |",
         "| ours | – | 0.9500 ± 0.0707 (2) | – |",
     ]
+
+
+def test_a_metric_is_shown_of_the_runs_that_have_it():
+    column = Column("A", "small", ("a",), metric="validation")
+    told = {"problem": "small", "split": "a", "method": "ours", "rmse": 0.9}
+    assert figure([told], column, "ours") == "–"
+    assert figure([told, {**told, "validation": 0.8}], column, "ours") == "0.8000"
+
+
+def test_the_table_of_sampling_has_dashes_where_baselines_have_no_validation(
+    capsys, monkeypatch, tmp_path
+):
+    kept = {"problem": "ml-100k", "split": "u1", "method": "bias", "seed": 0, "rmse": 0.96}
+    runs.keep(kept, tmp_path)
+    monkeypatch.setattr(sys, "argv", ["paper", "--print", "--out", str(tmp_path)])
+    sampling.main()
+    assert "| empirical-Bayes bias | 0.9600 | – |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("module", [ml100k, ml1m, blocks, affinities])
@@ -165,6 +267,51 @@ def test_answers_in_stars_come_back_on_the_scale_of_the_table():
     stars = Normal(torch.tensor([1.0, 3.0, 5.0]), torch.full((3,), 0.1))
     found = abroad.Rescaled(stars, half.levels[0], (half.levels[-1] - half.levels[0]) / 4)
     assert found.mean().tolist() == pytest.approx([0.5, 2.75, 5.0])
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch):
+    """A folder of its own, and small tables in place of all."""
+
+    def load(name):
+        problem = small(name)
+        return replace(problem, tests={"u1": problem.tests["a"]})
+
+    monkeypatch.setattr(problems, "load", load)
+    monkeypatch.setattr(abroad, "WEIGHTS", tmp_path / "weights")
+    abroad.trained.cache_clear()
+    yield tmp_path / "weights"
+    abroad.trained.cache_clear()
+
+
+ABROAD = {**QUICK, "width": 8, "depth": 2}
+
+
+@pytest.mark.parametrize("method", ["ours", "factorized-released"])
+def test_weights_from_their_folder_answer_and_tell_the_same(method, weights, tmp_path):
+    changed = ABROAD if method == "ours" else {**QUICK, "encoder": (8, 4), "decoder": (8,)}
+    given = Namespace(out=tmp_path / "out", device="cpu", again=True, changed=changed)
+    told = []
+    for _ in range(2):
+        abroad.trained.cache_clear()
+        transfer.ensure("elsewhere", method, 0, given)
+        path = runs.place_of("elsewhere", "u1", f"{method}-abroad", 0, given.out)
+        told.append(json.loads(path.read_text(), parse_constant=pytest.fail))
+    assert [place.name for place in weights.iterdir()] == [f"{method}.0"]
+    assert told[0] == told[1]
+    assert 0 < told[1]["validation"] < 3
+    assert [step for step, _ in told[1]["history"]] == [0, 1, 2, 3]
+
+
+def test_weights_are_loaded_once_for_all_shares(weights, monkeypatch):
+    abroad.trained("ours", 0, "cpu", **ABROAD)
+    abroad.trained.cache_clear()
+    loaded, load = [], TrainedModel.load
+    monkeypatch.setattr(TrainedModel, "load", lambda path: loaded.append(path) or load(path))
+    for share in (30, 60):
+        found = new_members.run(small(), share, "ours-abroad", 0, "cpu", **ABROAD)
+        assert 0 < found["rmse"] < 3
+    assert loaded == [weights / "ours.0"]
 
 
 def test_held_out_tags_are_ranked_among_tags_that_were_not_given():

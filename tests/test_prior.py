@@ -1,4 +1,4 @@
-"""A model may start from what a factorization says of each cell, if that has not seen it."""
+"""A model may start from what closed-form methods say of each cell, if they have not seen it."""
 
 from dataclasses import replace
 
@@ -123,7 +123,7 @@ def test_members_nobody_knows_and_tables_without_cells_have_answers_too():
     assert answerer(ratings()).answer(asked).mean().isfinite().all()
     empty = ratings().take(torch.zeros(len(ratings()), dtype=torch.bool))
     found = Prior.of(empty, Reference(STARS, 3.0, 1.0, (3.0,)), 2)(torch.zeros(1, 2).long())
-    assert found.tolist() == [[0.0, 1.0]]
+    assert found.tolist() == [[0.0, 1.0] + [0.0] * 8]  # nobody is there to say anything
 
 
 def test_equal_values_are_answered_with_themselves():
@@ -136,7 +136,7 @@ def test_equal_values_are_answered_with_themselves():
 def test_what_the_prior_says_must_fit_the_model():
     table = ratings().to(torch.float32)
     model = build(SMALL)
-    with pytest.raises(ValueError, match=r"must have shape \(\d+, 2\), but has shape None"):
+    with pytest.raises(ValueError, match=r"must have shape \(\d+, 10\), but has shape None"):
         model.condition(table.with_values(torch.zeros(len(table), 5)))
     plain = build(replace(SMALL, prior=0))
     with pytest.raises(ValueError, match=r"must have shape None, but has shape \(\d+, 2\)"):

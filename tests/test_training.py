@@ -496,3 +496,30 @@ def test_members_that_meet_in_no_cell_are_drawn_again():
 
 def test_whoever_goes_on_after_errors_does_not_after_an_interruption():
     assert not issubclass(Interrupted, Exception)
+
+
+def test_the_learning_rate_rises_and_then_falls_or_stays():
+    falling = TrainingConfig(steps=100, learning_rate=0.5, warm_up=0.1)
+    staying = replace(falling, schedule="constant")
+    assert [staying.rate(step) for step in (0, 4, 9, 50, 99)] == [0.05, 0.25, 0.5, 0.5, 0.5]
+    assert falling.rate(50) == pytest.approx(0.25)
+    assert falling.rate(99) < 0.001 < staying.rate(0)
+
+
+def test_with_nothing_hidden_cells_are_predicted_from_themselves_on_one_process_at_once():
+    config = replace(QUICK, hide="nothing")
+    run = fresh(config)
+    train(run, CODEC, task(), config)
+    assert run.step == QUICK.steps
+    with pytest.raises(InputError, match="learns from hidden cells"):
+        train(fresh(config, replace(SMALL, prior=2)), CODEC, task(), config)
+    with pytest.raises(InputError, match="all cells at once"):
+        train(fresh(config), CODEC, task(), config, how=How(plan=Plan(4)))
+
+
+def test_that_a_prior_is_being_fitted_is_told_before_the_first_step():
+    told = []
+    run = fresh(replace(QUICK, steps=2), replace(SMALL, prior=2))
+    train(run, CODEC, task(), replace(QUICK, steps=2), report=told.append)
+    assert [now.step for now in told] == [0, 1, 2]
+    assert math.isnan(told[0].loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -415,6 +416,9 @@ def reporting(watch: Callable[[str, float], None]) -> Callable[[Progress], None]
     """Progress of training, in words."""
 
     def report(now: Progress) -> None:
+        if math.isnan(now.loss):
+            watch("fitting the factorization that cells start from", now.step / now.steps)
+            return
         judged = "" if now.validation is None else f", validation RMSE {now.validation:.4f}"
         watch(
             f"step {now.step:,} of {now.steps:,}, loss {now.loss:.4f}{judged}, "

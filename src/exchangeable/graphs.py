@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from exchangeable.array import ExchangeableArray
 from exchangeable.layers import Features
-from exchangeable.memory import Encode, MemoryModel, beside
+from exchangeable.memory import Encode, MemoryModel, anchored
 from exchangeable.pools import LeastSquaresPool
 from exchangeable.segments import fast
 from exchangeable.streaming import Plan, Stream
@@ -59,7 +59,7 @@ class Captured:
         """Answers for all cells, given those that are not hidden, and what is known: (E, O)."""
         more = [] if known is None else [known]
         outputs: Tensor = self.graph(~hidden, *more, *self._drawn(generator))
-        return beside(outputs, known)
+        return anchored(outputs, known)
 
     def _known(self) -> Tensor:
         """In the place of what is known of the cells."""

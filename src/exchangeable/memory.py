@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -29,9 +30,11 @@ from exchangeable.streaming import Plan, Stream, Watch, answered
 
 Encode = Callable[[Tensor], Tensor]
 Known = Callable[[Tensor], Tensor]
-"""What is known of cells before any of them is read: (Q, D) -> (Q, 2)."""
-KNOWN_CHANNELS = 2
-"""A mean and a deviation."""
+"""What is known of cells before any of them is read: (Q, D) -> (Q, K)."""
+ANCHOR = 2
+"""The first two channels that are known, a mean and a deviation: answers are relative to them."""
+KNOWN_OF_AN_AXIS = 4
+"""Further channels that are known, of each axis: what members that are alike say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +69,9 @@ class MemoryModel(nn.Module):
     layers: Modules[Layer[Any, Any]]
     first_read = 0
     prior_rank = 0
-    """Of the factorization whose mean and deviation cells begin with; answers carry them too."""
-
-    @property
-    def known_channels(self) -> int:
-        """Channels that are known of every cell, whether observed or not."""
-        return KNOWN_CHANNELS if self.prior_rank else 0
+    """Of the factorization that cells begin with; answers carry its mean and deviation too."""
+    known_channels = 0
+    """Channels that are known of every cell, whether observed or not."""
 
     @property
     def literal(self) -> bool:
@@ -131,7 +131,7 @@ class MemoryModel(nn.Module):
         however often others are hidden. With a ``plan``, activations are not kept for the
         backward pass, which is exact all the same. Of several processes each gives the
         answers for its own share of the cells. ``known`` is what a prior says of all cells that
-        has seen none of the hidden ones, (E, 2).
+        has seen none of the hidden ones, (E, K).
         """
         support = cells.support.written_by(~hidden)
         if plan is None and among.size == 1:
@@ -143,7 +143,7 @@ class MemoryModel(nn.Module):
             stream = self._stream(cells, support, features, encode, known, plan, among)
             outputs = answered(stream, list(self.parameters()), generator)
         first, last = among.share(len(cells))
-        return beside(outputs, None if known is None else known[first:last][hidden[first:last]])
+        return anchored(outputs, None if known is None else known[first:last][hidden[first:last]])
 
     def _stream(
         self,
@@ -185,8 +185,12 @@ class MemoryModel(nn.Module):
         self._check_memory(memory)
         self._check_asked(queries, memory.shape)
         cells = queries.numbered_by(memory.directory)
-        chunks = cells.split(chunk_size or max(len(queries), 1))
-        return torch.cat([self._read_chunk(memory, chunk) for chunk in chunks])
+        # A prior is asked once: what it says of many cells takes little longer than of a few.
+        known = None if memory.prior is None else memory.prior(cells.index)
+        size = chunk_size or max(len(queries), 1)
+        known_chunks = repeat(None) if known is None else known.split(size)
+        chunks = zip(cells.split(size), known_chunks, strict=False)
+        return torch.cat([self._read_chunk(memory, *chunk) for chunk in chunks])
 
     def extend(
         self,
@@ -327,17 +331,14 @@ class MemoryModel(nn.Module):
         self.layers[0].check_features(features, cells.shape)
         return values
 
-    def _read_chunk(self, memory: Memory, cells: Support) -> Tensor:
-        weight, known = next(self.parameters()), None
-        channels = self.layers[self.first_read].in_channels
-        if memory.prior is not None:
-            known = memory.prior(cells.index)
-            channels -= known.shape[1]
+    def _read_chunk(self, memory: Memory, cells: Support, known: Tensor | None) -> Tensor:
+        weight = next(self.parameters())
+        channels = self.layers[self.first_read].in_channels - self.known_channels
         values = beside(weight.new_zeros(len(cells), channels), known)
         steps = list(zip(self.layers, memory.offered, strict=True))
         for layer, offered in steps[self.first_read :]:
             values = layer.read(values, cells, offered)
-        return beside(values, known)
+        return anchored(values, known)
 
     def _check_known(self, known: Tensor | None, cells: int) -> None:
         wanted = (cells, self.known_channels) if self.known_channels else None
@@ -384,3 +385,13 @@ class MemoryModel(nn.Module):
 def beside(values: Tensor, known: Tensor | None) -> Tensor:
     """Values of cells with what is known of them as last channels."""
     return values if known is None else torch.cat([values, known.to(values)], dim=1)
+
+
+def anchored(outputs: Tensor, known: Tensor | None) -> Tensor:
+    """What a model gives out for cells with what it is relative to as last channels."""
+    return outputs if known is None else beside(outputs, known[:, :ANCHOR])
+
+
+def channels_known(order: int) -> int:
+    """How many channels a prior has that tells of cells of a table with some axes."""
+    return ANCHOR + KNOWN_OF_AN_AXIS * order

@@ -18,7 +18,7 @@ from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervise
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.groups import keys_of
 from exchangeable.layers import ExchangeableLinear, Features, Layer
-from exchangeable.memory import Encode, MemoryModel
+from exchangeable.memory import Encode, MemoryModel, channels_known
 from exchangeable.pools import Modules, Pooling
 from exchangeable.streaming import Plan, Stream
 
@@ -211,6 +211,7 @@ class ResidualModel(MemoryModel):
     def __init__(self, config: ResidualConfig, seed: int = 0) -> None:
         super().__init__()
         self.config, self.prior_rank = config, config.prior
+        self.known_channels = channels_known(config.order) if config.prior else 0
         generator = torch.Generator().manual_seed(seed)
         blocks = [self._block(number, generator) for number in range(config.depth)]
         last = self._linear(config.width, config.out_channels, config.pooling, (), generator)

@@ -1,9 +1,11 @@
-"""What a factorization says of every cell: where a model may start from, rather than from nothing.
+"""What closed-form methods say of every cell: where a model may start from, rather than nothing.
 
 Deep layers average well, but solve slowly: what variational factorization finds in a few sweeps
-takes them thousands of training steps. So a model can be told, of each cell that is observed or
-asked about, the mean and the deviation that the factorization gives, and answers relative to them.
-It is a function of the observed cells alone, and relabelling these relabels it.
+takes them thousands of training steps, and members are compared with each other by no layer at
+all. So a model can be told, of each cell that is observed or asked about, the mean and the
+deviation that the factorization gives, to which answers are relative, and what members that are
+alike say, by each axis. It is a function of the observed cells alone, and relabelling these
+relabels it.
 """
 
 from __future__ import annotations
@@ -14,47 +16,71 @@ import torch
 from torch import Tensor
 
 from exchangeable.array import ExchangeableArray
+from exchangeable.baselines.likeness import Alike
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.variational import VariationalFactorization
+from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.memory import MemoryModel
 from exchangeable.values import Reference
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is believed of the vectors of all members."""
+    """What is believed of the members' vectors and biases, and the residuals of the latter."""
 
-    posterior: Posterior
     reference: Reference
+    factors: Posterior
+    biases: Posterior
+    alike: tuple[Alike, ...]
 
     @classmethod
     def of(cls, observed: ExchangeableArray, reference: Reference, rank: int) -> Prior:
         """From observed values (E, 1)."""
-        values = _standard(observed, reference)
+        values, index = _standard(observed, reference), observed.support.index
         if not len(values):
-            return cls(Posterior.before(observed.shape, values), reference)
+            nothing = Posterior.before(observed.shape, values)
+            return cls._from(reference, nothing, nothing, index, values, observed.shape)
         with torch.no_grad():
-            factors = VariationalFactorization(rank)
-            posterior = factors.believed(observed.support.index, values, observed.shape)
-        return cls(posterior, reference)
+            factors = VariationalFactorization(rank).believed(index, values, observed.shape)
+            biases = Bias().believed(index, values, observed.shape)
+        return cls._from(reference, factors, biases, index, values, observed.shape)
+
+    @classmethod
+    def _from(
+        cls,
+        reference: Reference,
+        factors: Posterior,
+        biases: Posterior,
+        index: Tensor,
+        values: Tensor,
+        shape: tuple[int, ...],
+    ) -> Prior:
+        left = (values - biases.answers(index)[0]).float()
+        alike = tuple(Alike(index, left, shape, axis) for axis in range(len(shape)))
+        return cls(reference, factors, biases, alike)
 
     def __call__(self, index: Tensor) -> Tensor:
-        """What is known of cells, in units of the observed values' spread: (Q, D) -> (Q, 2)."""
-        mean, variance = self.posterior.answers(index)
-        return torch.stack([mean, variance.sqrt()], dim=1).float()
+        """What is known of cells, in units of the observed values' spread: (Q, D) -> (Q, K)."""
+        mean, variance = self.factors.answers(index)
+        own = torch.stack([mean, variance.sqrt()], dim=1).float()
+        return torch.cat([own, *(axis.said(index) for axis in self.alike)], dim=1)
 
     def newcomer(self, axis: int, observed: ExchangeableArray) -> Prior:
         """With one new member of an axis, number 0 there, known by its own cells."""
-        values = _standard(observed, self.reference)
-        solved = self.posterior.newcomer(axis, observed.support.index, values)
-        return Prior(solved, self.reference)
+        values, own = _standard(observed, self.reference), observed.support.index
+        factors = self.factors.newcomer(axis, own, values)
+        biases = self.biases.newcomer(axis, own, values)
+        left = (values - biases.answers(own)[0]).float()
+        alike = tuple(one.joined(axis, own, left) for one in self.alike)
+        return Prior(self.reference, factors, biases, alike)
 
     def updated(self, observed: ExchangeableArray, changed: Tensor) -> Prior:
         """After cells came, at the positions ``changed`` of all: their members are solved anew."""
-        values = _standard(observed, self.reference)
-        index = observed.support.index
-        solved = self.posterior.updated(index, values, observed.shape, changed)
-        return Prior(solved, self.reference)
+        values, index = _standard(observed, self.reference), observed.support.index
+        factors, biases = (
+            posterior.updated(index, values, observed.shape, changed)
+            for posterior in (self.factors, self.biases)
+        )
+        return Prior._from(self.reference, factors, biases, index, values, observed.shape)
 
 
 def prior_of(model: MemoryModel, observed: ExchangeableArray, reference: Reference) -> Prior | None:

@@ -66,6 +66,7 @@ class Progress:
     step: int
     steps: int
     loss: float
+    """Not a number before the first step."""
     validation: float | None
     """RMSE on the validation cells at the last look."""
     best: float | None
@@ -191,20 +192,23 @@ def train(
     too, so that it never ends with worse ones.
     """
     device, how = next(run.model.parameters()).device, how or How()
+    _check_hidden(run.model, config, how)
     task = task.to(device)
     sampler = sampler_of(task.observed.support, config)
     turns = Turns(task.observed, task.reference, run.model.prior_rank, config, sampler)
-    prior = prior_of(run.model, task.observed, task.reference) if len(task.validation) else None
     started, first, saved = time.perf_counter(), run.step, time.perf_counter()
     loss, cells = math.nan, 0
-    _check_hidden(run.model, config, how)
     captured = _captured(run, codec, task, sampler, config, how)
     with (
         stoppable() as asked_to_stop,
         clear_about_memory(),
         threads_for(len(task.observed), device),
     ):
-        if run.step == 0 and len(task.validation) and not run.history:
+        judged = bool(len(task.validation))
+        if report is not None and run.model.prior_rank:  # to be fitted, which takes a while
+            report(_progress(run, config, loss, 0, 1.0, 1))
+        prior = prior_of(run.model, task.observed, task.reference) if judged else None
+        if run.step == 0 and judged and not run.history:
             run.judge(validation_rmse(run.averaged, codec, task, how, prior), loss=0.0)
         while run.step < config.steps and not _given_up(run, config):
             run.views, shown = turns.shown(run.views, run.step, run.draws)
@@ -218,7 +222,7 @@ def train(
             run.average(config.average)
             cells += len(shown.cells)
             last = run.step == config.steps
-            if len(task.validation) and (run.step % config.evaluate_every == 0 or last):
+            if judged and (run.step % config.evaluate_every == 0 or last):
                 run.judge(validation_rmse(run.averaged, codec, task, how, prior), loss)
             now = time.perf_counter()
             if report is not None:
@@ -229,7 +233,7 @@ def train(
                 saved = now
             if stopping:
                 raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, as asked")
-        if not len(task.validation):
+        if not judged:
             run.best.load_state_dict(run.averaged.state_dict())
             run.best_step = run.step
 

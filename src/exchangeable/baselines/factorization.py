@@ -100,6 +100,21 @@ class Sums:
         return self.over(self.axis, weights.new_ones(self.members, 1), weights).squeeze(1)
 
 
+def sparse(
+    rows: Tensor, columns: Tensor, kinds: Sequence[Tensor], shape: tuple[int, int]
+) -> list[Tensor]:
+    """Matrices with the same places, one for each kind of values (E,)."""
+    order = columns.argsort(stable=True)
+    order = order[rows[order].argsort(stable=True)]
+    starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=shape[0]).cumsum(0)]).int()
+    columns = columns[order].int()
+    _quiet()
+    return [
+        torch.sparse_csr_tensor(starts, columns, values[order], shape, check_invariants=False)
+        for values in kinds
+    ]
+
+
 @cache
 def _quiet() -> None:
     """Let torch say once, where nobody hears it, that such tensors are young."""

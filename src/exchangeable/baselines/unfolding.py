@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
+import torch
+from torch import Tensor
 
-from exchangeable.baselines.base import UNKNOWN, Floats, Index
+from exchangeable.baselines.base import UNKNOWN
+from exchangeable.baselines.factorization import sparse
+
+FULL_ENOUGH = 64
+"""Places per cell up to which a table is held with its empty places, which is quicker then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,62 +26,69 @@ class Combinations:
 
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
-    levels: tuple[Index, ...]  # per axis the keys that occur, ascending
+    levels: tuple[Tensor, ...]  # per axis the keys that occur, ascending
 
     @classmethod
-    def of(cls, index: Index, axes: Sequence[int], shape: Sequence[int]) -> Combinations:
-        levels, place = [], np.zeros(len(index), dtype=np.int64)
+    def of(
+        cls, index: Tensor, axes: Sequence[int], shape: Sequence[int]
+    ) -> tuple[Combinations, Tensor]:
+        """With the number of each cell's combination, (E,)."""
+        levels, place = [], index.new_zeros(len(index))
         for axis in axes:
-            keys, place = np.unique(place * shape[axis] + index[:, axis], return_inverse=True)
+            key = place * shape[axis] + index[:, axis]
+            keys, place = key.unique(return_inverse=True)
             levels.append(keys)
-        return cls(tuple(axes), tuple(shape[axis] for axis in axes), tuple(levels))
+        return cls(tuple(axes), tuple(shape[axis] for axis in axes), tuple(levels)), place
 
     def __len__(self) -> int:
         return len(self.levels[-1]) if self.levels else 1
 
-    def find(self, index: Index) -> Index:
+    def find(self, index: Tensor) -> Tensor:
         """The number of each cell's combination, -1 where it does not occur: (Q, D) -> (Q,)."""
-        place = np.zeros(len(index), dtype=np.int64)
+        place = index.new_zeros(len(index))
         for axis, size, keys in zip(self.axes, self.sizes, self.levels, strict=True):
             key = place * size + index[:, axis]
-            at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-            place = np.where((place != UNKNOWN) & (keys[at] == key), at, UNKNOWN)
+            at = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
+            place = torch.where((place != UNKNOWN) & (keys[at] == key), at, UNKNOWN)
         return place
 
 
 @dataclass(frozen=True, eq=False)
 class Unfolding:
-    """Values of cells as a sparse matrix, with what comparing its rows takes."""
+    """Values (E,) of cells as a matrix, members by combinations, to multiply others with."""
 
-    index: Index  # (E, D)
-    values: Floats  # (E,)
-    shape: tuple[int, ...]
-    axis: int
+    combinations: Combinations
+    values: Tensor
+    squares: Tensor
+    ones: Tensor
+    values_turned: Tensor
+    """Combinations by members."""
+    ones_turned: Tensor
 
-    @cached_property
-    def combinations(self) -> Combinations:
-        others = [axis for axis in range(len(self.shape)) if axis != self.axis]
-        return Combinations.of(self.index, others, self.shape)
+    @classmethod
+    def of(cls, index: Tensor, values: Tensor, shape: Sequence[int], axis: int) -> Self:
+        others = [other for other in range(len(shape)) if other != axis]
+        combinations, place = Combinations.of(index, others, shape)
+        size = (shape[axis], len(combinations))
+        member, ones = index[:, axis], torch.ones_like(values)
+        kinds = (values, values.square(), ones)
+        if size[0] * size[1] <= FULL_ENOUGH * len(values):
+            tables = [v.new_zeros(size).index_put_((member, place), v) for v in kinds]
+            turned = [tables[0].T, tables[2].T]
+        else:
+            tables = sparse(member, place, kinds, size)
+            turned = sparse(place, member, (values, ones), size[::-1])
+        return cls(combinations, *tables, *turned)
 
-    @cached_property
-    def table(self) -> csr_array:
-        """Members by combinations, in single precision."""
-        shape = (self.shape[self.axis], len(self.combinations))
-        where = self.index[:, self.axis], self.combinations.find(self.index)
-        return csr_array((self.values.astype(np.float32), where), shape=shape)
+    @property
+    def members(self) -> int:
+        return int(self.values.shape[0])
 
-    @cached_property
-    def squares(self) -> csr_array:
-        return _same_cells(self.table, self.table.data**2)
-
-    @cached_property
-    def ones(self) -> csr_array:
-        return _same_cells(self.table, np.ones_like(self.table.data))
-
-    @cached_property
-    def by_combination(self) -> csr_array:
-        return self.table.T.tocsr()
-
-
-def _same_cells(table: csr_array, data: NDArray[np.float32]) -> csr_array:
-    return csr_array((data, table.indices, table.indptr), shape=table.shape)
+    def some(self, members: Tensor) -> tuple[Tensor, Tensor]:
+        """What some members hold, and where: (combinations, members) each, zero where nothing."""
+        if self.values.layout == torch.strided:
+            return self.values[members].T, self.ones[members].T
+        size, kind = (self.members, len(members)), self.values.dtype
+        chosen = torch.zeros(size, dtype=kind, device=members.device)
+        chosen[members, torch.arange(len(members), device=members.device)] = 1
+        return self.values_turned @ chosen, self.ones_turned @ chosen

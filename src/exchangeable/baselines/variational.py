@@ -134,11 +134,19 @@ class Bias:
     ) -> FittedFactors:
         check_cells("the bias model", index, values, shape)
         standard, centre, scale = standardised(values)
-        y = torch.from_numpy(standard)
-        posterior, sums = Posterior.before(shape, y), _sums(torch.from_numpy(index), shape)
-        with threads_for(len(y), y.device):
-            _converge(posterior, sums, y, self.sweeps, self.tolerance, report)
+        posterior = self.believed(
+            torch.from_numpy(index), torch.from_numpy(standard), shape, report
+        )
         return FittedFactors(self, posterior, centre, scale)
+
+    def believed(
+        self, index: Tensor, values: Tensor, shape: tuple[int, ...], report: Report | None = None
+    ) -> Posterior:
+        """What is believed after cells (E, D) with standardised values (E,), on any device."""
+        posterior, sums = Posterior.before(shape, values), _sums(index, shape)
+        with threads_for(len(values), values.device):
+            _converge(posterior, sums, values, self.sweeps, self.tolerance, report)
+        return posterior
 
 
 @dataclass(frozen=True)
@@ -172,10 +180,8 @@ class VariationalFactorization:
         self, index: Tensor, values: Tensor, shape: tuple[int, ...], report: Report | None = None
     ) -> Posterior:
         """What is believed after cells (E, D) with standardised values (E,), on any device."""
-        posterior, sums = Posterior.before(shape, values), _sums(index, shape)
-        bias = Bias()
+        posterior, sums = Bias().believed(index, values, shape), _sums(index, shape)
         with threads_for(len(values), values.device):
-            _converge(posterior, sums, values, bias.sweeps, bias.tolerance, None)
             if bool(values.any()):
                 posterior = started(posterior, index, values, self.rank)
             _converge(posterior, sums, values, self.sweeps, self.tolerance, report)

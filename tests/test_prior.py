@@ -9,8 +9,10 @@ import torch
 
 from exchangeable.answering import Cells, ModelAnswerer
 from exchangeable.array import ExchangeableArray, Support
+from exchangeable.baselines import VariationalFactorization
 from exchangeable.completer import Completer
 from exchangeable.configs import ResidualConfig
+from exchangeable.distributions import Normal, placed
 from exchangeable.prior import Prior
 from exchangeable.recipes import build
 from exchangeable.sampling import Full
@@ -70,9 +72,11 @@ def every_cell(shape):
 def test_a_model_that_says_nothing_answers_what_the_prior_does():
     reference = Reference(STARS, 3.0, 1.2, (1.0, 5.0))
     prior = torch.tensor([[0.4, 0.6], [-0.3, 0.4]], dtype=torch.float64)
-    found = CODEC.read(torch.cat([torch.zeros(2, 5), prior], dim=1), reference)
+    levels = reference.standardised(reference.levels(prior))
+    where = torch.stack([placed(*prior.T, levels), prior[:, 1]], dim=1)
+    found = CODEC.read(torch.cat([torch.zeros(2, 5), where], dim=1), reference)
     expected = 3 + 1.2 * prior[:, 0]
-    assert found.mean().tolist() == pytest.approx(expected.tolist(), abs=0.05)
+    assert found.mean().tolist() == pytest.approx(expected.tolist(), abs=1e-6)
     probabilities = found.probabilities()
     spread = (probabilities * (torch.arange(1, 6) - found.mean()[:, None]) ** 2).sum(dim=1)
     assert spread.sqrt().tolist() == pytest.approx((1.2 * prior[:, 1]).tolist(), abs=0.1)
@@ -81,10 +85,32 @@ def test_a_model_that_says_nothing_answers_what_the_prior_does():
     zeros = torch.zeros(2, free.out_channels)
     found = free.read(torch.cat([zeros, prior], dim=1), real)
     assert found.mean().tolist() == pytest.approx(expected.tolist())
+    away = found.quantile(0.84) - found.quantile(0.16)
+    assert (away / 2).tolist() == pytest.approx((1.2 * prior[:, 1]).tolist(), rel=0.05)
     # Half as sure, half as wide.
     wide = free.read(torch.cat([zeros, prior * torch.tensor([1.0, 2.0])], dim=1), real)
     widths = [one.quantile(0.9) - one.quantile(0.1) for one in (found, wide)]
     assert (widths[1] / widths[0]).tolist() == pytest.approx([2.0, 2.0])
+
+
+def test_a_normal_is_placed_so_that_its_mean_on_levels_is_the_one_asked_for():
+    levels = torch.arange(1, 6, dtype=torch.float64)
+    mean = torch.tensor([1.1, 2.0, 3.0, 4.6, 4.9, 7.0], dtype=torch.float64)
+    for width in (0.3, 1.0, 2.0):
+        deviation = torch.full_like(mean, width)
+        found = Normal(placed(mean, deviation, levels), deviation, levels).probabilities() @ levels
+        assert found.tolist() == pytest.approx([1.1, 2.0, 3.0, 4.6, 4.9, 4.96], abs=0.02)
+
+
+def test_before_training_answers_are_those_of_the_factorization():
+    table = ratings((60, 40))
+    hide = torch.arange(len(table)) % 5 == 0
+    seen, asked = table.take(~hide), table.support.index[hide].numpy()
+    found = answerer(seen).answer(asked).mean().numpy()
+    index, values = seen.support.index.numpy(), seen.values.squeeze(1).numpy()
+    factors = VariationalFactorization(2).fit(index, values, table.shape).predict(asked)[0]
+    inside = (factors > 1.2) & (factors < 4.8)
+    np.testing.assert_allclose(found[inside], factors[inside], atol=0.01)
 
 
 @pytest.mark.parametrize("shape", [(25, 18), (12, 9, 7)])
@@ -123,7 +149,8 @@ def test_members_nobody_knows_and_tables_without_cells_have_answers_too():
     assert answerer(ratings()).answer(asked).mean().isfinite().all()
     empty = ratings().take(torch.zeros(len(ratings()), dtype=torch.bool))
     found = Prior.of(empty, Reference(STARS, 3.0, 1.0, (3.0,)), 2)(torch.zeros(1, 2).long())
-    assert found.tolist() == [[0.0, 1.0] + [0.0] * 8]  # nobody is there to say anything
+    # Nobody is there to say anything.
+    torch.testing.assert_close(found, torch.tensor([[0.0, 1.0] + [0.0] * 8]), rtol=0, atol=1e-7)
 
 
 def test_equal_values_are_answered_with_themselves():

@@ -84,7 +84,7 @@ class Normal:
         return self._inside(self.location)
 
     def probabilities(self) -> Tensor:
-        return self._on_levels().probabilities()
+        return self.on_levels().probabilities()
 
     def quantile(self, share: float) -> Tensor:
         away = torch.special.ndtri(self.location.new_tensor(share))
@@ -92,12 +92,12 @@ class Normal:
 
     def log_likelihood(self, values: Tensor) -> Tensor:
         if self.levels is not None:
-            return self._on_levels().log_likelihood(values)
+            return self.on_levels().log_likelihood(values)
         away = (values - self.location) / self.deviation.clamp(min=_LEAST)
         constant = 0.5 * math.log(2 * math.pi)
         return -0.5 * away**2 - self.deviation.clamp(min=_LEAST).log() - constant
 
-    def _on_levels(self) -> OnLevels:
+    def on_levels(self) -> OnLevels:
         if self.levels is None:
             raise InputError("probabilities need a scale with levels, but the values are real")
         inner = edges_of(self.levels)[1:-1]
@@ -109,6 +109,21 @@ class Normal:
         if self.levels is None:
             return values
         return values.clamp(float(self.levels[0]), float(self.levels[-1]))
+
+
+def placed(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
+    """Where a Normal must be for its mean on levels to be a given one, if that can be: (Q,).
+
+    Near an end of the scale what would lie beyond it is missing, so it has to be further out.
+    """
+    gap = (levels[-1] - levels[0]) / 100
+    wanted = mean.clamp(levels[0] + gap, levels[-1] - gap)
+    low, high = levels[0] - 5 * deviation, levels[-1] + 5 * deviation
+    for _ in range(30):
+        middle = (low + high) / 2
+        less = Normal(middle, deviation, levels).probabilities() @ levels < wanted
+        low, high = torch.where(less, middle, low), torch.where(less, high, middle)
+    return (low + high) / 2
 
 
 @dataclass(frozen=True, eq=False)

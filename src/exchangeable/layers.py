@@ -190,6 +190,12 @@ class ExchangeableLinear(Layer[Pools, Offered]):
         )
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
 
+    def silence(self) -> None:
+        """Let the layer give out zeros until it has learned otherwise."""
+        pooled = [weight for term in self.terms for weight in term.weights]
+        for weight in [self.own, *pooled, *self.features]:
+            nn.init.zeros_(weight)
+
     @property
     def poolings(self) -> Poolings:
         return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}

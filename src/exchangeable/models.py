@@ -215,6 +215,8 @@ class ResidualModel(MemoryModel):
         generator = torch.Generator().manual_seed(seed)
         blocks = [self._block(number, generator) for number in range(config.depth)]
         last = self._linear(config.width, config.out_channels, config.pooling, (), generator)
+        if config.prior:  # training starts from what the prior says
+            last.silence()
         self.layers = Modules[Layer[Any, Any]]([*blocks, last])
 
     def observe(self, values: Tensor) -> Tensor:

@@ -19,8 +19,11 @@ from exchangeable.array import ExchangeableArray
 from exchangeable.baselines.likeness import Alike
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.variational import Bias, VariationalFactorization
+from exchangeable.distributions import placed
 from exchangeable.memory import MemoryModel
 from exchangeable.values import Reference
+
+PLACED_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +64,16 @@ class Prior:
     def __call__(self, index: Tensor) -> Tensor:
         """What is known of cells, in units of the observed values' spread: (Q, D) -> (Q, K)."""
         mean, variance = self.factors.answers(index)
-        own = torch.stack([mean, variance.sqrt()], dim=1).float()
+        own = torch.stack([self._placed(mean, variance.sqrt()), variance.sqrt()], dim=1).float()
         return torch.cat([own, *(axis.said(index) for axis in self.alike)], dim=1)
+
+    def _placed(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        """So that answers have this mean, if the model adds nothing, on a scale that ends, too."""
+        levels = self.reference.standardised(self.reference.levels(mean))
+        if len(levels) < 2:
+            return mean
+        parts = zip(mean.split(PLACED_AT_ONCE), deviation.split(PLACED_AT_ONCE), strict=True)
+        return torch.cat([placed(*part, levels) for part in parts])
 
     def newcomer(self, axis: int, observed: ExchangeableArray) -> Prior:
         """With one new member of an axis, number 0 there, known by its own cells."""

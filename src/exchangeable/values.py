@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from exchangeable.distributions import Distribution, LogisticMixture, OnLevels, nearest_level
+from exchangeable.distributions import (
+    Distribution,
+    LogisticMixture,
+    Normal,
+    OnLevels,
+    nearest_level,
+)
 from exchangeable.errors import InputError
 from exchangeable.scale import Scale
 
@@ -114,8 +120,8 @@ class OneHot:
         scores, prior = outputs[:, : self.levels], outputs[:, self.levels :]
         levels = reference.levels(outputs)
         if prior.shape[1]:
-            away = (reference.standardised(levels) - prior[:, :1]) / prior[:, 1:]
-            scores = scores - away.square() / 2
+            before = Normal(prior[:, 0], prior[:, 1], reference.standardised(levels))
+            scores = scores + before.on_levels().log_probabilities
         return OnLevels(levels, scores.log_softmax(dim=1))
 
 
@@ -150,9 +156,12 @@ class ScaleFree:
         weights, locations, scales = own.chunk(3, dim=1)
         # Components start apart: alike, they would stay alike.
         start = torch.linspace(-1.5, 1.5, self.components).to(locations)
-        locations, scales = locations + start, functional.softplus(scales) + 0.01
-        if prior.shape[1]:
-            locations, scales = prior[:, :1] + prior[:, 1:] * locations, prior[:, 1:] * scales
+        if not prior.shape[1]:
+            locations, scales = locations + start, functional.softplus(scales) + 0.01
+        else:  # and together as wide as the prior is
+            own_scales = functional.softplus(scales - 0.574) + 0.01
+            locations = prior[:, :1] + prior[:, 1:] * (locations + start / 2)
+            scales = prior[:, 1:] * own_scales
         mixture = LogisticMixture(
             weights.log_softmax(dim=1),
             locations * reference.deviation + reference.mean,

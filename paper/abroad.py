@@ -33,8 +33,8 @@ def settings(method: str, seed: int, **changed: Any) -> Deep:
         return made
     codec = ScaleFree()
     config = replace(made.config, in_channels=codec.in_channels, out_channels=codec.out_channels)
-    # Other tables are sparser, so more is hidden: up to four fifths of the cells, not two.
-    training = replace(made.training, hide_most=0.8)
+    # Other tables are sparser, and of new members little is shown: nearly all may be hidden.
+    training = replace(made.training, hide_most=0.95)
     return Deep(config, codec, training)
 
 

@@ -111,14 +111,18 @@ def factorized_released(problem: Problem) -> Deep:
 
 # Ours ------------------------------------------------------------------------------------
 
+LARGE = ("ml-100k", "ml-1m")
+"""Tables for which the model is twice as wide and deep, and which are trained on for longer."""
+
 
 def ours(problem: Problem) -> Deep:
-    """The residual model, which starts from variational MF, with gated units and attention."""
+    """The residual model with gated units, which starts from closed-form methods."""
     return _ours(problem, prior=20)
 
 
 def ours_without_prior(problem: Problem) -> Deep:
-    return _ours(problem, prior=0)
+    made = _ours(problem, prior=0)
+    return replace(made, training=replace(made.training, steps=3 * made.training.steps))
 
 
 def ours_with_features(problem: Problem) -> Deep:
@@ -128,25 +132,24 @@ def ours_with_features(problem: Problem) -> Deep:
 
 
 def _ours(problem: Problem, *, prior: int, features: tuple[int, ...] = ()) -> Deep:
-    codec = _codec(problem)
-    config = ResidualConfig(
-        codec.in_channels,
-        codec.out_channels,
-        activation="gated",
-        dropout=0.2,
-        prior=prior,
-        features=features,
+    codec, order = _codec(problem), len(problem.shape)
+    channels = codec.in_channels, codec.out_channels
+    large = problem.name in LARGE
+    config = ResidualConfig(*channels) if large else ResidualConfig.small(*channels)
+    config = replace(
+        config, order=order, activation="gated", dropout=0.1, prior=prior, features=features
     )
+    steps = _steps(problem, 1000, 1600) if large else 300
     training = TrainingConfig(
-        steps=_steps(problem, 2000, 6000),
-        learning_rate=5e-3,
-        weight_decay=0.3,
-        average=0.995,
+        steps=steps,
+        learning_rate=5e-3 if large else 1e-2,
+        weight_decay=1.0,
+        average=0.995 if large else 0.97,
         hide_least=0.05,
         hide_most=0.4,
         evaluate_every=50,
         views=16,
-        view_steps=50,
+        view_steps=steps // 25,
     )
     return Deep(config, codec, training)
 

@@ -43,8 +43,10 @@ class Prior:
             nothing = Posterior.before(observed.shape, values)
             return cls._from(reference, nothing, nothing, index, values, observed.shape)
         with torch.no_grad():
-            factors = VariationalFactorization(rank).believed(index, values, observed.shape)
             biases = Bias().believed(index, values, observed.shape)
+            factors = VariationalFactorization(rank).believed(
+                index, values, observed.shape, biases=biases
+            )
         return cls._from(reference, factors, biases, index, values, observed.shape)
 
     @classmethod

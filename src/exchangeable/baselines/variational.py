@@ -177,13 +177,21 @@ class VariationalFactorization:
         return FittedFactors(self, posterior, centre, scale)
 
     def believed(
-        self, index: Tensor, values: Tensor, shape: tuple[int, ...], report: Report | None = None
+        self,
+        index: Tensor,
+        values: Tensor,
+        shape: tuple[int, ...],
+        report: Report | None = None,
+        biases: Posterior | None = None,
     ) -> Posterior:
-        """What is believed after cells (E, D) with standardised values (E,), on any device."""
-        posterior, sums = Bias().believed(index, values, shape), _sums(index, shape)
+        """What is believed after cells (E, D) with standardised values (E,), on any device.
+
+        ``biases`` are those of the bias model for these cells, where they are known already.
+        """
+        posterior = biases or Bias().believed(index, values, shape)
+        sums = _sums(index, shape)
         with threads_for(len(values), values.device):
-            if bool(values.any()):
-                posterior = started(posterior, index, values, self.rank)
+            posterior = started(posterior, index, values, self.rank if values.any() else 0)
             _converge(posterior, sums, values, self.sweeps, self.tolerance, report)
         return posterior
 

@@ -46,7 +46,8 @@ def trained(
     # It needs safetensors, which tables can be printed without.
     from exchangeable.trained import TrainedModel
 
-    place = WEIGHTS / f"{method}.{seed}"
+    trial = [f"{name}={value}" for name, value in sorted(changed.items())]
+    place = WEIGHTS / ".".join([method, str(seed), *trial])
     if place.exists():
         known = TrainedModel.load(place)
         made = Deep(known.config, known.codec, known.training)

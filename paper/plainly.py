@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from exchangeable.errors import Failed, InputError
+from exchangeable.interruption import Interrupted
 
 
 def plainly(main: Callable[[], None]) -> None:
@@ -15,6 +16,6 @@ def plainly(main: Callable[[], None]) -> None:
     except InputError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    except Failed as error:
+    except (Failed, Interrupted) as error:
         print(error, file=sys.stderr)
         sys.exit(1)

@@ -26,6 +26,7 @@ from scipy.stats import kendalltau
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.baselines import BASELINES
 from exchangeable.distributions import Distribution, Normal
+from exchangeable.errors import InputError
 from exchangeable.files import write_whole
 from exchangeable.memory import MemoryModel
 from exchangeable.recipes import build
@@ -236,7 +237,8 @@ def ensure(
     if path.exists() and not again:
         return json.loads(path.read_text())
     found = run(problems.load(problem), split, method, seed, device, **changed)
-    keep({**found, "method": label or method}, folder)
+    found["method"] = label or method
+    keep(found, folder)
     return found
 
 
@@ -274,6 +276,12 @@ def commit() -> str:
         return "unknown"
 
 
+def check_trial(changed: dict[str, Any], folder: Path) -> None:
+    """Raise where a run with changed settings would pass for one of the results."""
+    if changed and folder.resolve() == RESULTS.resolve():
+        raise InputError("runs with changed settings need a folder of their own: add --out FOLDER")
+
+
 def settings_of(said: Sequence[str]) -> dict[str, Any]:
     """From NAME=VALUE, with values as in JSON, but lists as tuples, which settings have.
 
@@ -302,6 +310,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     given = parser.parse_args()
     changed = settings_of(given.set)
+    check_trial(changed, given.out or RESULTS)
     for split in given.split or list(problems.load(given.problem).tests)[:1]:
         for method in given.method:
             for seed in given.seed:

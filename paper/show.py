@@ -91,6 +91,7 @@ def arguments(about: str) -> argparse.Namespace:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="for trials")
     given = parser.parse_args()
     given.changed = runs.settings_of(given.set)
+    runs.check_trial(given.changed, given.out)
     return given
 
 

@@ -17,33 +17,34 @@ from paper import abroad, blocks, problems, runs
 from paper.plainly import plainly
 from paper.show import Column, Row, arguments, printed
 
-METHODS = ("factorized-released", "ours")
+METHODS = ("factorized-released-abroad", "ours-abroad")
 NETFLIX = Column("Netflix", "netflix", ("probe",))
 
 
 def ensure(problem: str, method: str, seed: int, given: Namespace) -> None:
     """Answer the test cells of one table, unless that was done before."""
     out, device = given.out, given.device
-    label = f"{method}-abroad"
     table = problems.load(problem)
     split = next(iter(table.tests))
-    if runs.place_of(problem, split, label, seed, out).exists() and not given.again:
+    if runs.place_of(problem, split, method, seed, out).exists() and not given.again:
         return
-    model, made, told = abroad.trained(method, seed, device, **given.changed)
+    model, made, told = abroad.trained(
+        method.removesuffix("-abroad"), seed, device, **given.changed
+    )
     test = table.tests[split]
     seen = np.setdiff1d(np.arange(len(table.values)), test)
     answers = abroad.answers(model, made, table, seen, test, device)
     found = {
         "problem": problem,
         "split": split,
-        "method": label,
+        "method": method,
         "seed": seed,
         **runs.scores(answers, torch.from_numpy(table.values[test])),
         **told,
         **runs.circumstances(device),
     }
     runs.keep(found, out)
-    print(f"{problem} {label} seed {seed}: RMSE {found['rmse']:.4f}", flush=True)
+    print(f"{problem} {method} seed {seed}: RMSE {found['rmse']:.4f}", flush=True)
 
 
 def main() -> None:
@@ -53,7 +54,7 @@ def main() -> None:
     given = arguments(__doc__ or "")
     columns = [*blocks.COLUMNS, *([NETFLIX] if netflix else [])]
     for method in METHODS if not given.print else ():
-        for seed in range(given.seeds if method == "ours" else 1):
+        for seed in range(given.seeds if method == "ours-abroad" else 1):
             for column in columns:
                 if not given.only or method in given.only:
                     ensure(column.problem, method, seed, given)

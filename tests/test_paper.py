@@ -262,6 +262,12 @@ def test_every_table_of_accuracies_has_the_yardsticks(module, capsys, monkeypatc
     assert "**ours**" in capsys.readouterr().out
 
 
+def test_a_trial_cannot_pass_for_a_result(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["paper", "--set", "steps=1"])
+    with pytest.raises(InputError, match="folder of their own"):
+        ml100k.main()
+
+
 def test_answers_in_stars_come_back_on_the_scale_of_the_table():
     half = Scale("levels", tuple(np.arange(0.5, 5.5, 0.5).tolist()))
     stars = Normal(torch.tensor([1.0, 3.0, 5.0]), torch.full((3,), 0.1))
@@ -294,10 +300,13 @@ def test_weights_from_their_folder_answer_and_tell_the_same(method, weights, tmp
     told = []
     for _ in range(2):
         abroad.trained.cache_clear()
-        transfer.ensure("elsewhere", method, 0, given)
+        transfer.ensure("elsewhere", f"{method}-abroad", 0, given)
         path = runs.place_of("elsewhere", "u1", f"{method}-abroad", 0, given.out)
         told.append(json.loads(path.read_text(), parse_constant=pytest.fail))
-    assert [place.name for place in weights.iterdir()] == [f"{method}.0"]
+    # Under a name that tells what was changed, so that no trial passes for the real one.
+    (place,) = weights.iterdir()
+    assert place.name.startswith(f"{method}.0.")
+    assert all(f"{name}={value}" in place.name for name, value in changed.items())
     assert told[0] == told[1]
     assert 0 < told[1]["validation"] < 3
     assert [step for step, _ in told[1]["history"]] == [0, 1, 2, 3]
@@ -311,7 +320,7 @@ def test_weights_are_loaded_once_for_all_shares(weights, monkeypatch):
     for share in (30, 60):
         found = new_members.run(small(), share, "ours-abroad", 0, "cpu", **ABROAD)
         assert 0 < found["rmse"] < 3
-    assert loaded == [weights / "ours.0"]
+    assert loaded == list(weights.iterdir())
 
 
 def test_held_out_tags_are_ranked_among_tags_that_were_not_given():

@@ -10,6 +10,7 @@ import torch
 from exchangeable.answering import Cells, ModelAnswerer
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.baselines import VariationalFactorization
+from exchangeable.baselines.likeness import Alike
 from exchangeable.completer import Completer
 from exchangeable.configs import ResidualConfig
 from exchangeable.distributions import Normal, placed
@@ -289,3 +290,21 @@ def test_training_starts_where_the_prior_ends():
     plain = Run.start(build(replace(SMALL, prior=0), 0), QUICK)
     train(plain, CODEC, data, QUICK)
     assert run.best_rmse < 0.7 * plain.best_rmse
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("new", [0, 1])
+def test_one_who_joins_is_compared_as_if_it_had_always_been_there(axis, new):
+    table = ratings((20, 15))
+    index, left = table.support.index, table.values.squeeze(1).cos()
+    own = index[:, new] == 7
+    moved = index[own].clone()
+    moved[:, new] = 0
+    joined = Alike(index[~own], left[~own], (20, 15), axis).joined(new, moved, left[own])
+    asked = torch.from_numpy(every_cell((20, 15)))
+    asked = asked[asked[:, new] == 7]
+    expected = Alike(index, left, (20, 15), axis).said(asked)
+    there = asked.clone()
+    there[:, new] = 0
+    torch.testing.assert_close(joined.said(there), expected)
+    assert (expected.abs() > 1e-3).all(dim=1).sum() > 5

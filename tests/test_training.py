@@ -523,3 +523,25 @@ def test_that_a_prior_is_being_fitted_is_told_before_the_first_step():
     train(run, CODEC, task(), replace(QUICK, steps=2), report=told.append)
     assert [now.step for now in told] == [0, 1, 2]
     assert math.isnan(told[0].loss)
+
+
+@pytest.mark.parametrize("model", [SMALL, replace(SMALL, prior=2)])
+def test_validation_cells_may_be_judged_with_fewer_cells_too(model):
+    data, ends = task((30, 20)), []
+    for shares in ((1.0,), (0.2,), (1.0, 0.2)):
+        config = replace(QUICK, steps=1, judged_shares=shares)
+        run = fresh(config, model)
+        train(run, CODEC, data, config)
+        ends.append([seen["validation_rmse"] for seen in run.history])
+    all_cells, few, both = ends
+    assert all_cells[0] != few[0]
+    # The cells of a share are drawn by its number, so those of the second may differ.
+    assert both[0] == pytest.approx((all_cells[0] + few[0]) / 2, rel=0.1)
+    assert min(all_cells[0], few[0]) - 0.1 < both[0] < max(all_cells[0], few[0]) + 0.1
+
+
+def test_shares_to_judge_with_are_shares():
+    assert TrainingConfig(judged_shares=[0.5, 1.0]).judged_shares == (0.5, 1.0)
+    for wrong in ((), (0.0,), (1.5,)):
+        with pytest.raises(InputError, match="judged_shares must be one or more above 0"):
+            TrainingConfig(judged_shares=wrong)

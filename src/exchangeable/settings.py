@@ -57,12 +57,16 @@ class TrainingConfig:
     """About how many cells a step sees, unless it sees all."""
     evaluate_every: int = 25
     """Steps between two looks at the validation cells."""
+    judged_shares: tuple[float, ...] = (1.0,)
+    """Shares of the observed cells that are shown when validation cells are judged; errors are
+    averaged. A model for tables with fewer cells than its own is chosen with fewer, too."""
     patience: int | None = None
     """Looks without improvement after which training stops; none: it goes to the end."""
     seed: int = 0
     """Of every draw: what is hidden, what is dropped, which cells a step sees."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "judged_shares", tuple(self.judged_shares))  # JSON has lists
         choices = {"hide": Hide, "loss": Loss, "batch": Batch, "schedule": Schedule}
         for name, kinds in choices.items():
             if getattr(self, name) not in get_args(kinds):
@@ -89,6 +93,11 @@ class TrainingConfig:
             raise InputError(
                 f"hide_least and hide_most must ascend within 0 and 1, but are "
                 f"{self.hide_least} and {self.hide_most}"
+            )
+        if not self.judged_shares or not all(0 < share <= 1 for share in self.judged_shares):
+            raise InputError(
+                f"judged_shares must be one or more above 0 and up to 1, but are "
+                f"{self.judged_shares}"
             )
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:

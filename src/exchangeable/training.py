@@ -24,7 +24,7 @@ from exchangeable.array import ExchangeableArray, Support
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import Failed, InputError
 from exchangeable.graphs import Captured, capturable
-from exchangeable.hiding import sampler_of
+from exchangeable.hiding import sampler_of, scattered
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.layers import Features
 from exchangeable.memory import MemoryModel
@@ -207,9 +207,14 @@ def train(
         judged = bool(len(task.validation))
         if report is not None and run.model.prior_rank:  # to be fitted, which takes a while
             report(_progress(run, config, loss, 0, 1.0, 1))
-        prior = prior_of(run.model, task.observed, task.reference) if judged else None
+        looks = _looks(run.model, task, config) if judged else []
+
+        def look() -> float:
+            seen = [validation_rmse(run.averaged, codec, *one, how) for one in looks]
+            return sum(seen) / len(seen)
+
         if run.step == 0 and judged and not run.history:
-            run.judge(validation_rmse(run.averaged, codec, task, how, prior), loss=0.0)
+            run.judge(look(), loss=0.0)
         while run.step < config.steps and not _given_up(run, config):
             run.views, shown = turns.shown(run.views, run.step, run.draws)
             try:
@@ -223,7 +228,7 @@ def train(
             cells += len(shown.cells)
             last = run.step == config.steps
             if judged and (run.step % config.evaluate_every == 0 or last):
-                run.judge(validation_rmse(run.averaged, codec, task, how, prior), loss)
+                run.judge(look(), loss)
             now = time.perf_counter()
             if report is not None:
                 report(_progress(run, config, loss, cells, now - started, run.step - first))
@@ -364,12 +369,26 @@ def answer(
     return among.gathered(model.read(memory, own, READ_AT_ONCE), len(queries))
 
 
+def _looks(
+    model: MemoryModel, task: Task, config: TrainingConfig
+) -> list[tuple[Task, Prior | None]]:
+    """What validation cells are judged with: all observed cells or shares of them, and a prior."""
+    looks = []
+    for number, share in enumerate(config.judged_shares):
+        some = task.observed
+        if share < 1:
+            places = scattered(len(some), config.seed + number, some.values.device)
+            some = some.take(places < share)
+        looks.append((replace(task, observed=some), prior_of(model, some, task.reference)))
+    return looks
+
+
 def validation_rmse(
     model: MemoryModel,
     codec: Codec,
     task: Task,
-    how: How | None = None,
     prior: Prior | None = None,
+    how: How | None = None,
 ) -> float:
     """Of the validation cells, given all the others."""
     how = how or How()

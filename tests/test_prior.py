@@ -173,6 +173,17 @@ def test_what_the_prior_says_must_fit_the_model():
         )
 
 
+def test_there_are_as_many_factors_as_cells_can_tell():
+    full = torch.from_numpy(every_cell((40, 30)))
+    values = torch.randn(1200, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table = ExchangeableArray(Support(full, (40, 30)), values)
+    ranks = [
+        Prior.of(some, reference_of(some, REAL), 9).factors.layout.rank
+        for some in (table.take(torch.arange(0, 1200, step)) for step in (1, 4, 40))
+    ]
+    assert ranks == [7, 2, 1]  # 34, 9 and 2 cells a member
+
+
 # New members
 
 

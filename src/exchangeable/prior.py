@@ -25,6 +25,10 @@ from exchangeable.values import Reference
 
 PLACED_AT_ONCE = 1 << 16
 
+CELLS_PER_FACTOR = 5
+"""Cells that members have on average for each factor, at least: with fewer, false ones stay on,
+which move with every cell that comes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prior:
@@ -37,14 +41,14 @@ class Prior:
 
     @classmethod
     def of(cls, observed: ExchangeableArray, reference: Reference, rank: int) -> Prior:
-        """From observed values (E, 1)."""
+        """From observed values (E, 1); ``rank`` factors at most, fewer where cells are few."""
         values, index = _standard(observed, reference), observed.support.index
         if not len(values):
             nothing = Posterior.before(observed.shape, values)
             return cls._from(reference, nothing, nothing, index, values, observed.shape)
         with torch.no_grad():
             biases = Bias().believed(index, values, observed.shape)
-            factors = VariationalFactorization(rank).believed(
+            factors = VariationalFactorization(_rank(index, rank)).believed(
                 index, values, observed.shape, biases=biases
             )
         return cls._from(reference, factors, biases, index, values, observed.shape)
@@ -94,6 +98,13 @@ class Prior:
             for posterior in (self.factors, self.biases)
         )
         return Prior._from(self.reference, factors, biases, index, values, observed.shape)
+
+
+def _rank(index: Tensor, most: int) -> int:
+    """A member has as many numbers for each other axis, all to be known from its cells."""
+    members = sum(len(own.unique()) for own in index.T)
+    cells, others = index.numel() / members, max(index.shape[1] - 1, 1)
+    return min(most, max(1, round(cells / others / CELLS_PER_FACTOR)))
 
 
 def prior_of(model: MemoryModel, observed: ExchangeableArray, reference: Reference) -> Prior | None:

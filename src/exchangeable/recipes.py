@@ -32,7 +32,8 @@ def _self_supervised(codec: Codec, order: int, features: tuple[int, ...]) -> Mod
         depth=4,
         pooling=("mean",),
         activation="gated",
-        dropout=0.05,
+        dropout=0.1,
+        prior=12,
         features=features,
     )
 
@@ -53,7 +54,17 @@ def _factorized(codec: Codec, order: int, features: tuple[int, ...]) -> ModelCon
 # Chosen on validation cells of ML-100K to train in minutes on a CPU (docs/lab-notes.md).
 RECIPES: Mapping[str, Recipe] = {
     "self-supervised": Recipe(
-        _self_supervised, TrainingConfig(steps=1400, learning_rate=2e-2, weight_decay=0.1)
+        _self_supervised,
+        TrainingConfig(
+            steps=300,
+            learning_rate=1e-2,
+            weight_decay=0.3,
+            average=0.97,
+            hide_least=0.05,
+            hide_most=0.4,
+            views=12,
+            view_steps=15,
+        ),
     ),
     "factorized": Recipe(
         _factorized, TrainingConfig(steps=2400, learning_rate=1e-2, weight_decay=0.1)

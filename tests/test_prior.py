@@ -184,6 +184,16 @@ def test_there_are_as_many_factors_as_cells_can_tell():
     assert ranks == [7, 2, 1]  # 34, 9 and 2 cells a member
 
 
+def test_members_of_large_tables_are_not_compared(monkeypatch):
+    table = ratings()
+    compared = Prior.of(table, reference_of(table), 2)(table.support.index)
+    monkeypatch.setattr("exchangeable.prior.COMPARED", len(table) * sum(table.shape) - 1)
+    alone = Prior.of(table, reference_of(table), 2)(table.support.index)
+    assert torch.equal(alone[:, :2], compared[:, :2])
+    assert compared[:, 2:].any()
+    assert not alone[:, 2:].any()
+
+
 # New members
 
 

@@ -25,6 +25,10 @@ from exchangeable.values import Reference
 
 PLACED_AT_ONCE = 1 << 16
 
+COMPARED = 3e10
+"""Cells times members up to which members are compared with each other: two cores take a minute or
+two for as many. In larger tables nothing is said by those who are alike."""
+
 CELLS_PER_FACTOR = 5
 """Cells that members have on average for each factor, at least: with fewer, false ones stay on,
 which move with every cell that comes."""
@@ -64,6 +68,8 @@ class Prior:
         shape: tuple[int, ...],
     ) -> Prior:
         left = (values - biases.answers(index)[0]).float()
+        if len(left) * sum(shape) > COMPARED:
+            index, left = index[:0], left[:0]
         alike = tuple(Alike(index, left, shape, axis) for axis in range(len(shape)))
         return cls(reference, factors, biases, alike)
 

@@ -632,6 +632,23 @@ def test_neighbours_equal_a_slow_loop(axis, by, shape, density):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("by", ["values", "presence"])
+def test_the_variance_of_neighbours_is_that_of_a_slow_loop_over_parts(by):
+    shape = (12, 10)
+    index, values = planted(shape)
+    fitted = Neighbours(by=by, shrink=2.0, doubt=0.3).fit(index, values, shape)
+    part = np.random.default_rng(0).permutation(len(values)) % 10
+    errors = []
+    for number in range(10):
+        out = part == number
+        bias = Bias().fit(index[~out], values[~out], shape)
+        residuals = values[~out] - bias.predict(index[~out])[0]
+        left = dict(zip(map(tuple, index[~out].tolist()), residuals, strict=True))
+        added = [slow_neighbours(left, tuple(c), -1, by, 2.0, 0.3) for c in index[out].tolist()]
+        errors.extend(bias.predict(index[out])[0] + added - values[out])
+    assert fitted.variance == pytest.approx(np.mean(np.square(errors)), rel=1e-5)
+
+
 def slow_neighbours(left, cell, axis, by, shrink, doubt):
     """What the members that are like the cell's add to it, by the definition."""
     rows = {}

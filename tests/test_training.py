@@ -535,9 +535,8 @@ def test_validation_cells_may_be_judged_with_fewer_cells_too(model):
         ends.append([seen["validation_rmse"] for seen in run.history])
     all_cells, few, both = ends
     assert all_cells[0] != few[0]
-    # The cells of a share are drawn by its number, so those of the second may differ.
-    assert both[0] == pytest.approx((all_cells[0] + few[0]) / 2, rel=0.1)
-    assert min(all_cells[0], few[0]) - 0.1 < both[0] < max(all_cells[0], few[0]) + 0.1
+    halves = [(one + other) / 2 for one, other in zip(all_cells, few, strict=True)]
+    assert both == pytest.approx(halves)
 
 
 def test_shares_to_judge_with_are_shares():

@@ -374,11 +374,9 @@ def _looks(
 ) -> list[tuple[Task, Prior | None]]:
     """What validation cells are judged with: all observed cells or shares of them, and a prior."""
     looks = []
-    for number, share in enumerate(config.judged_shares):
-        some = task.observed
-        if share < 1:
-            places = scattered(len(some), config.seed + number, some.values.device)
-            some = some.take(places < share)
+    places = scattered(len(task.observed), config.seed, task.observed.values.device)
+    for share in config.judged_shares:
+        some = task.observed if share == 1 else task.observed.take(places < share)
         looks.append((replace(task, observed=some), prior_of(model, some, task.reference)))
     return looks
 

@@ -158,7 +158,7 @@ class ScaleFree:
         start = torch.linspace(-1.5, 1.5, self.components).to(locations)
         if not prior.shape[1]:
             locations, scales = locations + start, functional.softplus(scales) + 0.01
-        else:  # and together as wide as the prior is
+        else:  # and together as wide as the prior is: .31 of its variance apart, .69 within
             own_scales = functional.softplus(scales - 0.574) + 0.01
             locations = prior[:, :1] + prior[:, 1:] * (locations + start / 2)
             scales = prior[:, 1:] * own_scales

@@ -232,6 +232,10 @@ BAD = {
         lambda: ExchangeableBlock(ExchangeableLinear(1, 5, order=2), activation="gated"),
         "take channels in pairs, but 5 came",
     ),
+    "single elements dropped in another form": (
+        lambda: FactorizedConfig(1, 1, elementwise=True),
+        "single elements are dropped with literal=True only",
+    ),
     "gated units in a model of the paper": (
         lambda: SelfSupervisedConfig(1, 1, activation="gated"),
         "plain activations, but activation is 'gated'",

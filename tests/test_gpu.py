@@ -1,5 +1,6 @@
 """The same answers on a GPU as on the CPU. Skipped where there is none."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from exchangeable.groups import Groups
 from exchangeable.hiding import scattered
 from exchangeable.interruption import clear_about_memory
 from exchangeable.pooling import spread
+from exchangeable.recipes import build
 from exchangeable.scale import Scale
 from exchangeable.streaming import Plan
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
@@ -90,6 +92,18 @@ def test_models_are_built_where_the_default_device_says():
     with torch.device("cuda"):
         model = ResidualModel(ResidualConfig.small(1, 1))
     assert {weight.device.type for weight in model.parameters()} == {"cuda"}
+
+
+@pytest.mark.parametrize("elementwise", [False, True])
+@pytest.mark.parametrize("kind", [SelfSupervisedConfig, FactorizedConfig])
+def test_the_literal_models_are_trained_there(kind, elementwise):
+    config = kind.paper(5) if not elementwise else kind.released(5)
+    task, codec = rating_task((60, 50)), OneHot(5, (1.0, 2.0, 3.0, 4.0, 5.0))
+    nothing = kind is FactorizedConfig
+    training = TrainingConfig(steps=3, hide="nothing" if nothing else "flat", evaluate_every=3)
+    run = Run.start(build(config, 0).cuda(), training)
+    train(run, codec, task, training)
+    assert math.isfinite(run.best_rmse)
 
 
 def test_mixed_devices_are_refused():

@@ -15,6 +15,7 @@ from exchangeable import (
     SelfSupervisedModel,
     Support,
 )
+from exchangeable.models import _without_elements
 from exchangeable.testing import assert_equivariant, assert_same, random_array
 
 
@@ -44,6 +45,8 @@ def test_the_released_self_supervised_model_has_skips_and_no_bias():
     assert [block.residual for block in blocks] == [False] + [True] * 7
     assert {block.activation for block in blocks} == {"relu"}
     assert not any("bias" in name for name, _ in model.named_parameters())
+    assert {block.dropout.share for block in blocks} == {0.0}
+    assert model.dropping == set(range(7))
 
 
 def test_the_factorized_model_is_the_one_in_the_text():
@@ -290,6 +293,59 @@ def test_the_generator_decides_what_the_literal_form_drops(model):
 
     assert torch.equal(answers(1), answers(1))
     assert not torch.allclose(answers(1), answers(2))
+
+
+def elementwise_models():
+    return [
+        type(model)(type(model.config)(**{**vars(model.config), "elementwise": True}))
+        for model in literal_models()
+    ]
+
+
+@pytest.mark.parametrize("model", elementwise_models())
+def test_the_literal_form_may_drop_single_elements(model):
+    model.double().train()
+    observed = random_array((4, 5), density=0.6, channels=2)
+
+    def answers(seed):
+        return model(observed, observed.support, generator=torch.Generator().manual_seed(seed))
+
+    assert torch.equal(answers(1), answers(1))
+    assert not torch.allclose(answers(1), answers(2))
+    generator, x = torch.Generator().manual_seed(1), observed
+    for number, layer in enumerate(model.layers):
+        x = layer(x)
+        if number in model.dropping:
+            x = x.with_values(_without_elements(x.values, 0.5, generator))
+    assert_same(answers(1), x.values)
+    model.eval()
+    assert torch.equal(answers(1), answers(2))
+
+
+def test_elements_are_dropped_one_by_one_and_their_mean_stays():
+    values = torch.ones(2000, 30)
+    dropped = _without_elements(values, 0.3, torch.Generator().manual_seed(0))
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / 0.7])
+    assert dropped.mean(dim=0).tolist() == pytest.approx([1.0] * 30, abs=0.06)
+    assert dropped.mean(dim=1).std() > 0.05
+    again = _without_elements(values, 0.3, torch.Generator().manual_seed(0))
+    assert torch.equal(dropped, again)
+
+
+@pytest.mark.parametrize("model", [*literal_models(), *elementwise_models()])
+def test_the_literal_form_is_trained_in_mixed_precision_and_cells_keep_their_order(model):
+    table = random_array((6, 5), density=0.8, channels=2, dtype=torch.float32)
+    hide = torch.arange(len(table)) % 3 == 0
+    seen, asked = table.take(~hide), table.support.take(hide)
+    expected = model.eval()(seen, asked)
+    assert_same(model.rebuild(table, hide), expected, rtol=1e-4)
+    itself = Support(seen.support.index.clone(), seen.shape)
+    assert_same(model(seen, seen.support), model(seen, itself), rtol=1e-4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model.train().rebuild(table, hide, generator=torch.Generator().manual_seed(0))
+        found = found + model.eval()(seen, asked)
+    found.square().mean().backward()
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
 
 
 def test_models_run_in_half_precision():

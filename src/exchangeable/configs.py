@@ -37,10 +37,13 @@ class SelfSupervisedConfig:
     literal: bool = False
     """As printed: hidden and queried cells stay in the pools as zeros, so that an answer
     depends on what else is asked."""
+    elementwise: bool = False
+    """Drop single elements in place of whole channels, as the released code does; in the
+    literal form only."""
 
     def __post_init__(self) -> None:
         _check_config(self)
-        _refuse_gated(self.activation)
+        _check_paper(self)
         if self.depth < 2:
             raise ValueError(f"depth must be 2 or more, but is {self.depth}")
 
@@ -51,9 +54,16 @@ class SelfSupervisedConfig:
 
     @classmethod
     def released(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
-        """As in the code that was released: ReLU, skips, no bias."""
+        """As in the code that was released: ReLU, skips, no bias, single elements dropped."""
         return cls(
-            levels, levels, order, activation="relu", residual=True, bias=False, literal=True
+            levels,
+            levels,
+            order,
+            activation="relu",
+            residual=True,
+            bias=False,
+            literal=True,
+            elementwise=True,
         )
 
 
@@ -86,10 +96,13 @@ class FactorizedConfig:
     literal: bool = False
     """As printed: the decoder pools over observed and queried cells together, so that an
     answer depends on what else is asked."""
+    elementwise: bool = False
+    """Drop single elements in place of whole channels, as the released code does; in the
+    literal form only."""
 
     def __post_init__(self) -> None:
         _check_config(self)
-        _refuse_gated(self.activation)
+        _check_paper(self)
         if not self.encoder or not self.decoder:
             raise ValueError(
                 f"encoder and decoder must have a layer or more, but are {self.encoder} and "
@@ -108,8 +121,8 @@ class FactorizedConfig:
 
     @classmethod
     def released(cls, levels: int, order: int = 2) -> FactorizedConfig:
-        """As in the code that was released: a learned map per side."""
-        return cls(levels, levels, order, maps=True, literal=True)
+        """As in the code that was released: a learned map per side, single elements dropped."""
+        return cls(levels, levels, order, maps=True, literal=True, elementwise=True)
 
 
 @dataclass(frozen=True)
@@ -178,9 +191,11 @@ def _check_config(config: SelfSupervisedConfig | FactorizedConfig | ResidualConf
         )
 
 
-def _refuse_gated(activation: Activation) -> None:
-    if activation == "gated":
+def _check_paper(config: SelfSupervisedConfig | FactorizedConfig) -> None:
+    if config.activation == "gated":
         raise ValueError("the paper's models have plain activations, but activation is 'gated'")
+    if config.elementwise and not config.literal:
+        raise ValueError("single elements are dropped with literal=True only")
 
 
 def _check_whole(name: str, number: int, least: int) -> None:

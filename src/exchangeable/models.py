@@ -32,6 +32,8 @@ class PaperModel(MemoryModel):
     """
 
     config: SelfSupervisedConfig | FactorizedConfig
+    dropping: frozenset[int] = frozenset()
+    """Layers after which single elements are dropped."""
 
     @property
     def literal(self) -> bool:
@@ -65,7 +67,11 @@ class PaperModel(MemoryModel):
         seen = cells.take(~hidden)
         if encode is not None:
             seen = seen.trusted(seen.support, encode(seen.values))
-        return self(seen, cells.support.take(hidden), features, generator)
+        encoded = self._encode(seen, features, generator)
+        values = encoded.values.new_zeros(len(cells), encoded.channels)
+        values = values.index_copy(0, (~hidden).nonzero().squeeze(1), encoded.values)
+        both = cells.trusted(cells.support, values)
+        return self._decode(encoded, both, features, generator)[hidden]
 
     def _stream(self, *given: Any) -> Stream:
         if self.literal:
@@ -87,14 +93,10 @@ class PaperModel(MemoryModel):
             return super().forward(observed, queries, features, generator)
         encoded = self._encode(observed, features, generator)
         self._check_asked(queries, observed.shape)
-        x, asked = _with_zeros(encoded, queries)
-        for number, layer in list(enumerate(self.layers))[self.first_read :]:
-            # Factors are means of what was observed, in this form too.
-            writers = encoded if isinstance(layer, FactorLayer) else x
-            pools = layer.write(writers.values, writers.support, generator)
-            offered = layer.offered(pools, features if number == 0 else None)
-            x = x.trusted(x.support, layer.read(x.values, x.support, offered))
-        return x.values[asked]
+        if queries is observed.support:
+            return self._decode(encoded, encoded, features, generator)
+        both, asked = _with_zeros(encoded, queries)
+        return self._decode(encoded, both, features, generator)[asked]
 
     def _encode(
         self,
@@ -104,9 +106,47 @@ class PaperModel(MemoryModel):
     ) -> ExchangeableArray:
         """The observed cells after the layers that come before ``first_read``."""
         self.layers[0].check(observed.values, observed.support)
-        for number, layer in list(enumerate(self.layers))[: self.first_read]:
-            observed = layer(observed, features if number == 0 else None, generator)
+        self.layers[0].check_features(features, observed.shape)
+        for number in range(self.first_read):
+            observed = self._through(number, observed, observed, features, generator)
         return observed
+
+    def _decode(
+        self,
+        encoded: ExchangeableArray,
+        both: ExchangeableArray,
+        features: Features | None,
+        generator: Generator | None,
+    ) -> Tensor:
+        """Observed and queried cells through the other layers, all in the pools: (E, O)."""
+        for number in range(self.first_read, len(self.layers)):
+            # Factors are means of what was observed, in this form too.
+            factors = isinstance(self.layers[number], FactorLayer)
+            both = self._through(number, encoded if factors else both, both, features, generator)
+        return both.values
+
+    def _through(
+        self,
+        number: int,
+        writers: ExchangeableArray,
+        readers: ExchangeableArray,
+        features: Features | None,
+        generator: Generator | None,
+    ) -> ExchangeableArray:
+        layer = self.layers[number]
+        pools = layer.write(writers.values, writers.support, generator)
+        offered = layer.offered(pools, features if number == 0 else None)
+        values = layer.read(readers.values, readers.support, offered)
+        if self.training and number in self.dropping:
+            values = _without_elements(values, self.config.dropout, generator)
+        return readers.trusted(readers.support, values)
+
+    def _dropout(self, number: int, wanted: bool) -> float:
+        """The share of channels that the block of this number drops."""
+        if not wanted or not self.config.elementwise:
+            return self.config.dropout if wanted else 0.0
+        self.dropping |= {number}
+        return 0.0
 
     def _linear(
         self,
@@ -141,7 +181,7 @@ class SelfSupervisedModel(PaperModel):
             ExchangeableBlock(
                 self._linear(pair, generator, config.features if number == 0 else ()),
                 activation=config.activation,
-                dropout=config.dropout if number < config.depth - 2 else 0.0,
+                dropout=self._dropout(number, number < config.depth - 2),
                 residual=config.residual and number > 0,
             )
             for number, pair in enumerate(pairwise(sizes))
@@ -181,9 +221,11 @@ class FactorizedAutoencoder(PaperModel):
             ExchangeableBlock(
                 self._linear(pair, generator),
                 activation=config.activation,
-                dropout=config.dropout if number >= len(config.decoder) - 2 else 0.0,
+                dropout=self._dropout(number, number > len(config.encoder + config.decoder) - 2),
             )
-            for number, pair in enumerate(pairwise([sum(sizes), *config.decoder]))
+            for number, pair in enumerate(
+                pairwise([sum(sizes), *config.decoder]), len(config.encoder) + 1
+            )
         ]
         last = self._linear((config.decoder[-1], config.out_channels), generator)
         self.layers = Modules[Layer[Any, Any]]([*encoder, factors, *decoder, last])
@@ -266,6 +308,19 @@ class ResidualModel(MemoryModel):
             rank=config.rank,
             generator=generator,
         )
+
+
+def _without_elements(values: Tensor, share: float, generator: Generator | None) -> Tensor:
+    """Drop single elements, and scale up those that stay.
+
+    They are drawn where the values are, by a seed from the generator: there are too many to be
+    drawn elsewhere and brought there.
+    """
+    home = None if generator is None else generator.device
+    seed = int(torch.randint(2**62, (), generator=generator, device=home))
+    own = torch.Generator(values.device).manual_seed(seed)
+    kept = torch.empty_like(values).bernoulli_(1 - share, generator=own)
+    return values * kept / (1 - share)
 
 
 def _with_zeros(observed: ExchangeableArray, queries: Support) -> tuple[ExchangeableArray, Tensor]:

@@ -15,7 +15,7 @@ from exchangeable import (
     SelfSupervisedModel,
     Support,
 )
-from exchangeable.models import _without_elements
+from exchangeable.models import without_elements
 from exchangeable.testing import assert_equivariant, assert_same, random_array
 
 
@@ -312,24 +312,33 @@ def test_the_literal_form_may_drop_single_elements(model):
 
     assert torch.equal(answers(1), answers(1))
     assert not torch.allclose(answers(1), answers(2))
-    generator, x = torch.Generator().manual_seed(1), observed
+    kept, x = model.draw(observed.values, torch.Generator().manual_seed(1)), observed
     for number, layer in enumerate(model.layers):
         x = layer(x)
         if number in model.dropping:
-            x = x.with_values(_without_elements(x.values, 0.5, generator))
+            x = x.with_values(without_elements(x.values, 0.5, kept[number]))
     assert_same(answers(1), x.values)
     model.eval()
     assert torch.equal(answers(1), answers(2))
 
 
-def test_elements_are_dropped_one_by_one_and_their_mean_stays():
-    values = torch.ones(2000, 30)
-    dropped = _without_elements(values, 0.3, torch.Generator().manual_seed(0))
-    assert dropped.unique().tolist() == pytest.approx([0, 1 / 0.7])
-    assert dropped.mean(dim=0).tolist() == pytest.approx([1.0] * 30, abs=0.06)
-    assert dropped.mean(dim=1).std() > 0.05
-    again = _without_elements(values, 0.3, torch.Generator().manual_seed(0))
-    assert torch.equal(dropped, again)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_elements_are_dropped_one_by_one_and_their_mean_stays(share):
+    values, key = torch.ones(4000, 200), torch.tensor([0.3])
+    dropped = without_elements(values, share, key)
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - share)])
+    out = (dropped == 0).double()
+    assert out.mean() == pytest.approx(share, abs=0.003)
+    # Rows, channels and pairs of either vary no more than chance has them.
+    noise = (share * (1 - share)) ** 0.5
+    assert out.mean(dim=0).std() == pytest.approx(noise / 4000**0.5, rel=0.3)
+    assert out.mean(dim=1).std() == pytest.approx(noise / 200**0.5, rel=0.1)
+    for some in (out[:200], out.T):
+        alike = torch.corrcoef(some).fill_diagonal_(0)
+        assert alike.square().mean() ** 0.5 == pytest.approx(some.shape[1] ** -0.5, rel=0.1)
+    assert torch.equal(without_elements(values, share, key), dropped)
+    other = without_elements(values, share, torch.tensor([0.31])) == 0
+    assert (other & (dropped == 0)).double().mean() == pytest.approx(share**2, abs=0.005)
 
 
 @pytest.mark.parametrize("model", [*literal_models(), *elementwise_models()])

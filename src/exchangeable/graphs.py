@@ -17,6 +17,7 @@ from torch import Generator, Tensor, nn
 from exchangeable.array import ExchangeableArray
 from exchangeable.layers import Features
 from exchangeable.memory import Encode, MemoryModel, anchored
+from exchangeable.models import PaperModel
 from exchangeable.pools import LeastSquaresPool
 from exchangeable.segments import fast
 from exchangeable.streaming import Plan, Stream
@@ -28,7 +29,7 @@ def capturable(model: MemoryModel, cells: ExchangeableArray) -> bool:
     """Whether a step on these cells can be captured: on a GPU, by kernels that never wait."""
     solving = any(isinstance(module, LeastSquaresPool) for module in model.modules())
     small = cells.values.new_zeros(1, 1, dtype=torch.float32)
-    return not solving and not model.literal and fast(small)
+    return not solving and fast(small)
 
 
 class Captured:
@@ -54,11 +55,11 @@ class Captured:
         self.graph: Any = torch.cuda.make_graphed_callables(whole, given, allow_unused_input=True)
 
     def __call__(
-        self, hidden: Tensor, generator: Generator | None, known: Tensor | None = None
+        self, writers: Tensor, generator: Generator | None, known: Tensor | None = None
     ) -> Tensor:
-        """Answers for all cells, given those that are not hidden, and what is known: (E, O)."""
+        """Answers for all cells, given those that write, and what is known: (E, O)."""
         more = [] if known is None else [known]
-        outputs: Tensor = self.graph(~hidden, *more, *self._drawn(generator))
+        outputs: Tensor = self.graph(writers, *more, *self._drawn(generator))
         return anchored(outputs, known)
 
     def _known(self) -> Tensor:
@@ -69,8 +70,7 @@ class Captured:
 
     def _drawn(self, generator: Generator | None) -> list[Tensor]:
         """What dropout leaves at each layer that has it, brought to the device in one go."""
-        like = torch.empty(0)
-        drawn = [layer.draw(like, generator) for layer in self.model.layers]
+        drawn = self.model.draw(torch.empty(0), generator)
         kept = [part for part in drawn if part is not None]
         if not kept:
             return []
@@ -94,14 +94,17 @@ class _Whole(nn.Module):
         # Encoded once: nothing of it changes from step to step.
         self.start, self.support = model.observe(encode(cells.values)), cells.support
         self.features, self.narrow = features, narrow
+        self.drops = [part is not None for part in model.draw(torch.empty(0), torch.Generator())]
 
     def forward(self, writers: Tensor, *more: Tensor) -> Tensor:
         given = iter(more)
         known = next(given) if self.model.known_channels else None
-        dropping = [
-            next(given) if getattr(getattr(layer, "dropout", None), "share", 0) else None
-            for layer in self.model.layers
-        ]
+        dropping = [next(given) if drops else None for drops in self.drops]
+        if isinstance(self.model, PaperModel) and self.model.literal:
+            with self.narrow():
+                return self.model.together(
+                    self.start, self.support, writers, self.features, dropping
+                )
         cells = self.support.written_by(writers)
         plan = Plan(together=max(len(cells), 1))
         stream = Stream(

@@ -42,8 +42,15 @@ def scattered(number: int, key: int, device: torch.device) -> Tensor:
     """Numbers in [0, 1) that look random, each a hash of its place and the key: (number,).
 
     They are the same on every device, and drawn where they are needed: by numpy, and brought
-    there, those for a million cells took half as long as the step itself. The mixing is that
-    of splitmix64, whose shifts bring in zeros, unlike those of signed numbers.
+    there, those for a million cells took half as long as the step itself.
+    """
+    return (scattered_bits(number, key, device) & (2**24 - 1)).float() * 2.0**-24
+
+
+def scattered_bits(number: int, key: int | Tensor, device: torch.device) -> Tensor:
+    """The same as whole numbers of 64 bits.
+
+    The mixing is that of splitmix64, whose shifts bring in zeros, unlike those of signed numbers.
     """
     x = torch.arange(number, device=device)
     x.mul_(-0x61C8864680B583EB).add_(key)
@@ -51,7 +58,7 @@ def scattered(number: int, key: int, device: torch.device) -> Tensor:
         x ^= (x >> shift) & (2 ** (64 - shift) - 1)
         x *= factor
     x ^= (x >> 31) & (2**33 - 1)
-    return (x & (2**24 - 1)).float() * 2.0**-24
+    return x
 
 
 def sampler_of(support: Support, config: TrainingConfig) -> Sampler:

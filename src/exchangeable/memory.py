@@ -78,6 +78,10 @@ class MemoryModel(nn.Module):
         """Whether queries are pooled too, so that they cannot be answered from a memory."""
         return False
 
+    def draw(self, like: Tensor, generator: Generator | None) -> list[Tensor | None]:
+        """In training, what dropout leaves at each layer that has it."""
+        return [layer.draw(like, generator) for layer in self.layers]
+
     def condition(
         self,
         observed: ExchangeableArray,

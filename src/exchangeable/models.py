@@ -6,6 +6,7 @@ No parameter belongs to a row or a column, so a model trained on one table compl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ from exchangeable.blocks import ExchangeableBlock, FactorLayer
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.groups import keys_of
+from exchangeable.hiding import scattered_bits
 from exchangeable.layers import ExchangeableLinear, Features, Layer
 from exchangeable.memory import Encode, MemoryModel, channels_known
 from exchangeable.pools import Modules, Pooling
@@ -64,14 +66,11 @@ class PaperModel(MemoryModel):
             )
         if among.size > 1:
             raise ValueError("a model with literal=True answers queries only together")
-        seen = cells.take(~hidden)
-        if encode is not None:
-            seen = seen.trusted(seen.support, encode(seen.values))
-        encoded = self._encode(seen, features, generator)
-        values = encoded.values.new_zeros(len(cells), encoded.channels)
-        values = values.index_copy(0, (~hidden).nonzero().squeeze(1), encoded.values)
-        both = cells.trusted(cells.support, values)
-        return self._decode(encoded, both, features, generator)[hidden]
+        values = cells.values if encode is None else encode(cells.values)
+        self.layers[0].check(values, cells.support)
+        self.layers[0].check_features(features, cells.shape)
+        kept = self.draw(values, generator)
+        return self.together(values, cells.support, ~hidden, features, kept)[hidden]
 
     def _stream(self, *given: Any) -> Stream:
         if self.literal:
@@ -91,55 +90,66 @@ class PaperModel(MemoryModel):
     ) -> Tensor:
         if not self.literal:
             return super().forward(observed, queries, features, generator)
-        encoded = self._encode(observed, features, generator)
-        self._check_asked(queries, observed.shape)
-        if queries is observed.support:
-            return self._decode(encoded, encoded, features, generator)
-        both, asked = _with_zeros(encoded, queries)
-        return self._decode(encoded, both, features, generator)[asked]
-
-    def _encode(
-        self,
-        observed: ExchangeableArray,
-        features: Features | None,
-        generator: Generator | None = None,
-    ) -> ExchangeableArray:
-        """The observed cells after the layers that come before ``first_read``."""
         self.layers[0].check(observed.values, observed.support)
         self.layers[0].check_features(features, observed.shape)
-        for number in range(self.first_read):
-            observed = self._through(number, observed, observed, features, generator)
-        return observed
+        self._check_asked(queries, observed.shape)
+        kept = self.draw(observed.values, generator)
+        if queries is observed.support:
+            seen = torch.ones(len(queries), dtype=torch.bool, device=queries.index.device)
+            return self.together(observed.values, queries, seen, features, kept)
+        both, seen, asked = _with_zeros(observed, queries)
+        return self.together(both.values, both.support, seen, features, kept)[asked]
 
-    def _decode(
+    def together(
         self,
-        encoded: ExchangeableArray,
-        both: ExchangeableArray,
+        values: Tensor,
+        cells: Support,
+        seen: Tensor,
         features: Features | None,
-        generator: Generator | None,
+        kept: Sequence[Tensor | None],
     ) -> Tensor:
-        """Observed and queried cells through the other layers, all in the pools: (E, O)."""
+        """Observed and queried cells through all layers, given which are observed: (E, O)."""
+        encoder = cells.written_by(seen)
+        for number in range(self.first_read):
+            values, pools = self.layers[number].pooled(values, encoder)
+            values = self._read(number, values, encoder, pools, features, kept[number])
+        encoded, values = values, values * seen[:, None]
         for number in range(self.first_read, len(self.layers)):
-            # Factors are means of what was observed, in this form too.
-            factors = isinstance(self.layers[number], FactorLayer)
-            both = self._through(number, encoded if factors else both, both, features, generator)
-        return both.values
+            layer = self.layers[number]
+            if isinstance(layer, FactorLayer):  # means of what was observed, in this form too
+                pools = layer.pooled(encoded, encoder)[1]
+            else:
+                values, pools = layer.pooled(values, cells)
+            values = self._read(number, values, cells, pools, features, kept[number])
+        return values
 
-    def _through(
+    def _read(
         self,
         number: int,
-        writers: ExchangeableArray,
-        readers: ExchangeableArray,
+        values: Tensor,
+        cells: Support,
+        pools: Any,
         features: Features | None,
-        generator: Generator | None,
-    ) -> ExchangeableArray:
-        layer = self.layers[number]
-        pools = layer.write(writers.values, writers.support, generator)
-        offered = layer.offered(pools, features if number == 0 else None)
-        values = layer.read(readers.values, readers.support, offered)
-        if self.training and number in self.dropping:
-            values = _without_elements(values, self.config.dropout, generator)
-        return readers.trusted(readers.support, values)
+        kept: Tensor | None,
+    ) -> Tensor:
+        single = number in self.dropping
+        offered = self.layers[number].offered(
+            pools._replace(kept=None if single else kept), features if number == 0 else None
+        )
+        values = self.layers[number].read(values, cells, offered)
+        if not single or kept is None:
+            return values
+        return without_elements(values, self.config.dropout, kept)
+
+    def draw(self, like: Tensor, generator: Generator | None) -> list[Tensor | None]:
+        """Of layers after which single elements are dropped, a number that tells which."""
+        drawn = super().draw(like, generator)
+        if self.training:
+            home = like.device if generator is None else generator.device
+            for number in sorted(self.dropping):
+                key = torch.rand(1, generator=generator, device=home)
+                drawn[number] = key.to(like.device)
+        return drawn
 
     def _dropout(self, number: int, wanted: bool) -> float:
         """The share of channels that the block of this number drops."""
@@ -235,9 +245,11 @@ class FactorizedAutoencoder(PaperModel):
         self, observed: ExchangeableArray, features: Features | None = None
     ) -> tuple[Tensor, ...]:
         """One tensor per axis with a vector for every member: (N, size)."""
-        encoded, layer = self._encode(observed, features), self.layers[self.first_read]
+        *encoder, layer = list(self.layers)[: self.first_read + 1]
+        for number, own in enumerate(encoder):
+            observed = own(observed, features if number == 0 else None)
         assert isinstance(layer, FactorLayer)
-        return layer.factors(layer.write(encoded.values, encoded.support))
+        return layer.factors(layer.write(observed.values, observed.support))
 
 
 class ResidualModel(MemoryModel):
@@ -310,21 +322,28 @@ class ResidualModel(MemoryModel):
         )
 
 
-def _without_elements(values: Tensor, share: float, generator: Generator | None) -> Tensor:
-    """Drop single elements, and scale up those that stay.
+def without_elements(values: Tensor, share: float, key: Tensor) -> Tensor:
+    """Drop single elements, and scale up those that stay; which, the key in [0, 1) decides.
 
-    They are drawn where the values are, by a seed from the generator: there are too many to be
-    drawn elsewhere and brought there.
+    They are the same on every device. An element's number is the product, modulo 2^32, of odd
+    ones drawn for its row and its channel: to draw one for each would take longer than the layer.
     """
-    home = None if generator is None else generator.device
-    seed = int(torch.randint(2**62, (), generator=generator, device=home))
-    own = torch.Generator(values.device).manual_seed(seed)
-    kept = torch.empty_like(values).bernoulli_(1 - share, generator=own)
-    return values * kept / (1 - share)
+    first = (key * 2**24).long()
+    rows, channels = (_odd(size, first + own) for own, size in enumerate(values.shape))
+    numbers = rows[:, None] * channels
+    return torch.where(numbers < round((share - 0.5) * 2**32), 0, values / (1 - share))
 
 
-def _with_zeros(observed: ExchangeableArray, queries: Support) -> tuple[ExchangeableArray, Tensor]:
-    """Observed and queried cells in one array, zeros where only queried; where queries stand."""
+def _odd(number: int, key: Tensor) -> Tensor:
+    """Odd numbers of 32 bits that look random."""
+    drawn = scattered_bits(number, key, key.device) >> 16
+    return (drawn | 1).int()
+
+
+def _with_zeros(
+    observed: ExchangeableArray, queries: Support
+) -> tuple[ExchangeableArray, Tensor, Tensor]:
+    """Observed and queried cells in one array, zeros where only queried; which, and where."""
     both = torch.cat([observed.support.index, queries.index])
     keys, places = keys_of(both, tuple(range(observed.order)), observed.shape).unique(
         return_inverse=True
@@ -332,5 +351,7 @@ def _with_zeros(observed: ExchangeableArray, queries: Support) -> tuple[Exchange
     cells = both.new_zeros(len(keys), observed.order).index_copy(0, places, both)
     values = observed.values.new_zeros(len(keys), observed.channels)
     values = values.index_copy(0, places[: len(observed)], observed.values)
+    seen = torch.zeros(len(keys), dtype=torch.bool, device=places.device)
+    seen[places[: len(observed)]] = True
     support = Support(cells, observed.shape)
-    return ExchangeableArray.trusted(support, values), places[len(observed) :]
+    return ExchangeableArray.trusted(support, values), seen, places[len(observed) :]

@@ -259,7 +259,8 @@ def _step(
     truth = some.values[first:last].index_select(0, mine).squeeze(1).float()
     run.model.train()
     if captured is not None:
-        outputs = captured(hide, run.drops, known).index_select(0, mine)
+        writers = hide if config.hide == "nothing" else ~hide
+        outputs = captured(writers, run.drops, known).index_select(0, mine)
     elif config.hide == "nothing":
         with narrow(device, how.precision):
             seen = encoded(some, codec, task.reference)
@@ -305,7 +306,8 @@ def _captured(
 ) -> Captured | None:
     """Steps that are always over the same cells, on a GPU, as a graph."""
     whole = isinstance(sampler, Full) and how.plan is None and how.among.size == 1
-    whole = whole and config.hide != "nothing"
+    # With nothing hidden cells that are asked for write, which only the literal form allows.
+    whole = whole and (config.hide != "nothing" or run.model.literal)
     if not whole or not capturable(run.model, task.observed):
         return None
     run.model.train()

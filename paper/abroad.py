@@ -33,9 +33,11 @@ def settings(method: str, seed: int, **changed: Any) -> Deep:
         return made
     codec = ScaleFree()
     config = replace(made.config, in_channels=codec.in_channels, out_channels=codec.out_channels)
-    # Other tables are sparser, and of new members little is shown: nearly all may be hidden, and
-    # weights are chosen by how well they do with little, too.
-    training = replace(made.training, hide_most=0.98, judged_shares=(1.0, 0.3, 0.05))
+    # Other tables are sparser, and of new members little is shown: nearly all may be hidden, often,
+    # and weights are chosen by how well they do with little, too.
+    training = replace(
+        made.training, hide_most=0.98, hide_scale="log", judged_shares=(1.0, 0.3, 0.05)
+    )
     return Deep(config, codec, training)
 
 

@@ -65,7 +65,7 @@ def _codec(problem: Problem) -> Codec:
 # that of the released code, Adam with 5e-4 and no schedule, but for two things. It adds 1e-5 of the
 # squared weights to the loss, whose gradient Adam scales up with all others: a decay of 1, apart
 # from the gradient, does about the same. And it judges the weights of the self-supervised model as
-# they are; here they are averaged over some fifty steps, which takes the noise of dropout from them.
+# they are; here they are averaged over some fifty steps, which takes the noise of dropout away.
 # Training ends when nothing has improved for a while.
 _PAPER = TrainingConfig(
     steps=6000,
@@ -88,14 +88,19 @@ def self_supervised(problem: Problem, *, released: bool = False, elementwise: bo
     codec = _codec(problem)
     of = SelfSupervisedConfig.released if released else SelfSupervisedConfig.paper
     config = replace(of(codec.out_channels), in_channels=codec.in_channels, elementwise=elementwise)
-    return Deep(config, codec, _PAPER)
+    return Deep(config, codec, replace(_PAPER, steps=_steps(problem)))
 
 
 def factorized(problem: Problem, *, released: bool = False, elementwise: bool = True) -> Deep:
     codec = _codec(problem)
     of = FactorizedConfig.released if released else FactorizedConfig.paper
     config = replace(of(codec.out_channels), in_channels=codec.in_channels, elementwise=elementwise)
-    return Deep(config, codec, replace(_PAPER, hide="nothing", average=0.9))
+    training = replace(_PAPER, hide="nothing", average=0.9, steps=_steps(problem))
+    return Deep(config, codec, training)
+
+
+def _steps(problem: Problem) -> int:
+    return 6000 if len(problem.values) < 500_000 else 4000
 
 
 # Ours ------------------------------------------------------------------------------------

@@ -280,6 +280,16 @@ def test_shares_hidden_differ_between_members_only_where_they_should(way):
     assert (columns > 2 * noise) == (way == "columns")
 
 
+@pytest.mark.parametrize(("scale", "below_a_tenth"), [("even", 0.09), ("log", 0.42)])
+def test_shares_are_drawn_evenly_or_so_that_nearly_empty_tables_come_up_often(scale, below_a_tenth):
+    support = random_array((400, 50), density=1.0).support
+    config = TrainingConfig(hide="rows", hide_least=0.05, hide_most=0.98, hide_scale=scale)
+    mask = hidden(support, config, np.random.default_rng(3)).double()
+    left = torch.zeros(400, 50, dtype=torch.float64)
+    left[tuple(support.index.T)] = 1 - mask
+    assert (left.mean(dim=1) < 0.1).double().mean() == pytest.approx(below_a_tenth, abs=0.06)
+
+
 def test_what_is_hidden_is_told_by_a_hash_that_is_the_same_everywhere():
     def mixed(place, key):
         whole = 2**64 - 1
@@ -327,6 +337,7 @@ def test_the_learning_rate_rises_and_falls():
         {"steps": -1},
         {"steps": 1.5},
         {"hide_least": 0.0},
+        {"hide_scale": "linear"},
         {"hide_least": 0.7, "hide_most": 0.6},
         {"learning_rate": 0.0},
         {"average": 1.0},

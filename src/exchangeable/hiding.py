@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from exchangeable.array import ExchangeableArray, Support
@@ -27,15 +28,25 @@ def hidden(support: Support, config: TrainingConfig, generator: np.random.Genera
     ways = ("flat", "rows", "columns") if config.hide == "mixed" else (config.hide,)
     way, device = ways[int(generator.integers(len(ways)))], support.index.device
     if way == "flat":
-        shares: Tensor | float = generator.uniform(config.hide_least, config.hide_most)
+        shares: Tensor | float = float(_shares(config, generator, 1)[0])
     else:
         axis = 0 if way == "rows" else support.order - 1
-        own = generator.uniform(config.hide_least, config.hide_most, support.shape[axis])
+        own = _shares(config, generator, support.shape[axis])
         shares = torch.from_numpy(own.astype(np.float32)).to(device)[support.index[:, axis]]
     mask = scattered(len(support), int(generator.integers(2**63)), device) < shares
     if not mask.any():
         mask[int(generator.integers(len(support)))] = True
     return mask
+
+
+def _shares(
+    config: TrainingConfig, generator: np.random.Generator, number: int
+) -> NDArray[np.float64]:
+    """Shares of cells to hide."""
+    least, most = config.hide_least, config.hide_most
+    if config.hide_scale == "even":
+        return generator.uniform(least, most, number)
+    return 1 - np.exp(generator.uniform(np.log(1 - most), np.log(1 - least), number))
 
 
 def scattered(number: int, key: int, device: torch.device) -> Tensor:

@@ -10,6 +10,7 @@ from exchangeable.errors import InputError
 from exchangeable.values import Loss
 
 Hide = Literal["flat", "rows", "columns", "mixed", "nothing"]
+HideScale = Literal["even", "log"]
 Schedule = Literal["cosine", "constant"]
 Batch = Literal["full", "uniform", "conditional", "rows-columns", "neighbourhood"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -41,6 +42,9 @@ class TrainingConfig:
     """The smallest share of cells to hide."""
     hide_most: float = 0.6
     """The largest share of cells to hide."""
+    hide_scale: HideScale = "even"
+    """Whether shares are drawn evenly in between, or so that the logarithm of what is left is:
+    then a model for any table sees nearly empty ones as often as full ones."""
     views: int = 8
     """Sets of hidden cells that take turns, of a model with a prior, which is fitted to the other
     cells of each."""
@@ -67,7 +71,13 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "judged_shares", tuple(self.judged_shares))  # JSON has lists
-        choices = {"hide": Hide, "loss": Loss, "batch": Batch, "schedule": Schedule}
+        choices = {
+            "hide": Hide,
+            "hide_scale": HideScale,
+            "loss": Loss,
+            "batch": Batch,
+            "schedule": Schedule,
+        }
         for name, kinds in choices.items():
             if getattr(self, name) not in get_args(kinds):
                 raise InputError(

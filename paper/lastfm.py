@@ -22,7 +22,7 @@ from exchangeable.scale import Scale
 from exchangeable.settings import TrainingConfig
 from exchangeable.values import OneHot
 from paper import problems, runs
-from paper.methods import Deep
+from paper.methods import Deep, changed_in
 from paper.plainly import plainly
 from paper.problems import Floats, Index, Problem
 from paper.show import arguments
@@ -45,17 +45,18 @@ BINARY = Scale("binary", (0.0, 1.0))
 
 def asked(problem: Problem, positives: Index, seed: int) -> Index:
     """Each positive, and behind it the same with other tags: (P, 1 + AGAINST, 3)."""
-    tags = _other_tags(problem, positives, AGAINST, np.random.default_rng([seed, 1]))
+    everything = np.arange(len(problem.index))
+    tags = _other_tags(problem, positives, everything, AGAINST, np.random.default_rng([seed, 1]))
     cells = np.repeat(problem.index[positives][:, None], 1 + AGAINST, axis=1)
     cells[:, 1:, 2] = tags
     return cells
 
 
 def _other_tags(
-    problem: Problem, positives: Index, number: int, generator: np.random.Generator
+    problem: Problem, positives: Index, known: Index, number: int, generator: np.random.Generator
 ) -> Index:
-    """Tags that the user of a positive did not give to its artist: (P, number)."""
-    seen = np.ravel_multi_index(tuple(problem.index.T), problem.shape)
+    """Tags of which it is not known that the user of a positive gave them to its artist: (P, n)."""
+    seen = np.ravel_multi_index(tuple(problem.index[known].T), problem.shape)
     cells = np.repeat(problem.index[positives], number, axis=0)
     wrong = np.ones(len(cells), bool)
     while wrong.any():
@@ -64,11 +65,14 @@ def _other_tags(
     return cells[:, 2].reshape(len(positives), number)
 
 
-def with_negatives(problem: Problem, positives: Index, seed: int) -> Problem:
-    """The positives as ones, and for each of them a zero with another tag."""
+def with_negatives(problem: Problem, positives: Index, known: Index, seed: int) -> Problem:
+    """The positives as ones, and for each of them a zero with a tag that is not known as given.
+
+    A held-out tag may come up as a zero, as it does where nobody knows what is held out.
+    """
     generator = np.random.default_rng([seed, 2])
     others = problem.index[positives].copy()
-    others[:, 2] = _other_tags(problem, positives, 1, generator)[:, 0]
+    others[:, 2] = _other_tags(problem, positives, known, 1, generator)[:, 0]
     cells = np.concatenate([problem.index[positives], others])
     values = np.repeat([1.0, 0.0], len(positives))
     _, first = np.unique(np.ravel_multi_index(tuple(cells.T), problem.shape), return_index=True)
@@ -147,7 +151,7 @@ def ours(seed: int, **changed: Any) -> Deep:
         steps=1500, learning_rate=5e-3, weight_decay=0.3, average=0.99, loss="cross-entropy",
         hide_most=0.5, evaluate_every=50, views=8, view_steps=100, seed=seed,
     )  # fmt: skip
-    return Deep(config, codec, replace(training, **changed))
+    return changed_in(Deep(config, codec, training), "ours-order-3", **changed)
 
 
 # What they come to -----------------------------------------------------------------------
@@ -165,10 +169,10 @@ def scored(method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     if method in ("popularity", "artist-tag"):
         scores = (popularity if method == "popularity" else artist_tag)(problem, base, flat)
     elif method == "cp":
-        seen, held = (with_negatives(problem, own, seed) for own in (known, validation))
+        seen, held = (with_negatives(problem, own, base, seed) for own in (known, validation))
         scores = cp(seen, held, flat, seed)
     elif method in ("bias", "vmf"):
-        asking, every, places = _with_asked(with_negatives(problem, base, seed), flat)
+        asking, every, places = _with_asked(with_negatives(problem, base, base, seed), flat)
         scores = runs.baseline_answers(asking, method, every, places, seed).mean().numpy()
     else:
         scores, told = _ours_scores(problem, known, validation, flat, seed, given)
@@ -194,7 +198,7 @@ def _ours_scores(
 ) -> tuple[Floats, dict[str, Any]]:
     made = ours(seed, **given.changed)
     positives = np.concatenate([known, validation])
-    data = with_negatives(problem, positives, seed)
+    data = with_negatives(problem, positives, positives, seed)
     keys = np.ravel_multi_index(tuple(problem.index[validation].T), problem.shape)
     held = np.isin(np.ravel_multi_index(tuple(data.index.T), problem.shape), keys)
     train_cells, judged = np.flatnonzero(~held), np.flatnonzero(held)

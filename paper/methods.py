@@ -44,8 +44,12 @@ def deep(method: str, problem: Problem, seed: int, **changed: Any) -> Deep:
     if method not in METHODS:
         known = ", ".join([*METHODS, *BASELINES])
         raise InputError(f"a method is one of {known}, but this is {method!r}")
-    made = METHODS[method](problem)
-    for name, value in {**changed, "seed": seed}.items():
+    return changed_in(METHODS[method](problem), method, **changed, seed=seed)
+
+
+def changed_in(made: Deep, method: str, **changed: Any) -> Deep:
+    """With settings of model and training replaced, by name."""
+    for name, value in changed.items():
         if hasattr(made.training, name):
             made = replace(made, training=replace(made.training, **{name: value}))
         elif hasattr(made.config, name):

@@ -333,9 +333,18 @@ def test_held_out_tags_are_ranked_among_tags_that_were_not_given():
     given = {tuple(cell) for cell in index.tolist()}
     assert all(tuple(c) in given for c in cells[:, 0].tolist())
     assert not any(tuple(c) in given for c in cells[:, 1:].reshape(-1, 3).tolist())
-    data = lastfm.with_negatives(problem, np.arange(80), 0)
+    data = lastfm.with_negatives(problem, np.arange(80), np.arange(80), 0)
     assert data.values.sum() == 80
     assert len(data.values) > 130
+    zeros = {tuple(cell) for cell in data.index[data.values == 0].tolist()}
+    assert not zeros & given
+    # What is held out is not known not to be a zero.
+    known = np.arange(0, 80, 4)
+    some = [lastfm.with_negatives(problem, known, known, s) for s in range(9)]
+    zeros = {tuple(cell) for one in some for cell in one.index[one.values == 0].tolist()}
+    assert zeros & given
+    assert not zeros & {tuple(cell) for cell in index[known].tolist()}
+    assert lastfm.ours(3, width=8, steps=5).config.width == 8
     scores = np.array([[2.0, 1.0, 3.0, 2.0]])
     assert lastfm._behind(scores).tolist() == [pytest.approx(0.5)]
     by_artist = lastfm.artist_tag(problem, np.arange(80), index)

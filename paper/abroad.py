@@ -28,17 +28,22 @@ STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
 
 def settings(method: str, seed: int, **changed: Any) -> Deep:
     """For tables of any scale: ours without channels for levels, the paper's with five of them."""
-    made = methods.deep(method, problems.load("ml-100k"), seed, **changed)
+    made = methods.deep(method, problems.load("ml-100k"), seed)
     if not method.startswith("ours"):
-        return made
+        return methods.changed_in(made, method, **changed)
     codec = ScaleFree()
     config = replace(made.config, in_channels=codec.in_channels, out_channels=codec.out_channels)
     # Other tables are sparser, and of new members little is shown: nearly all may be hidden, often,
     # and weights are chosen by how well they do with little, too.
     training = replace(
-        made.training, hide_most=0.98, hide_scale="log", judged_shares=(1.0, 0.3, 0.05)
+        made.training,
+        steps=1500,
+        hide_most=0.98,
+        hide_scale="log",
+        view_steps=20,
+        judged_shares=(1.0, 0.3, 0.05),
     )
-    return Deep(config, codec, training)
+    return methods.changed_in(Deep(config, codec, training), method, **changed)
 
 
 @lru_cache(maxsize=1)  # asked for again for every table that it answers for

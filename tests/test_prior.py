@@ -9,7 +9,7 @@ import torch
 
 from exchangeable.answering import Cells, ModelAnswerer
 from exchangeable.array import ExchangeableArray, Support
-from exchangeable.baselines import VariationalFactorization
+from exchangeable.baselines import Bias, VariationalFactorization
 from exchangeable.baselines.likeness import Alike
 from exchangeable.completer import Completer
 from exchangeable.configs import ResidualConfig
@@ -109,9 +109,67 @@ def test_before_training_answers_are_those_of_the_factorization():
     seen, asked = table.take(~hide), table.support.index[hide].numpy()
     found = answerer(seen).answer(asked).mean().numpy()
     index, values = seen.support.index.numpy(), seen.values.squeeze(1).numpy()
+    share = Prior.of(seen, reference_of(seen), 2).trust.share
+    assert share > 0.9
+    biases = Bias().fit(index, values, table.shape).predict(asked)[0]
     factors = VariationalFactorization(2).fit(index, values, table.shape).predict(asked)[0]
-    inside = (factors > 1.2) & (factors < 4.8)
-    np.testing.assert_allclose(found[inside], factors[inside], atol=0.01)
+    expected = biases + share * (factors - biases)
+    inside = (expected > 1.2) & (expected < 4.8)
+    np.testing.assert_allclose(found[inside], expected[inside], atol=0.01)
+
+
+# Trust
+
+
+def uneven(seed, shape=(150, 80)):
+    """Biases, and noise of which some members have ten times as much as others: no factor."""
+    rng = np.random.default_rng(seed)
+    index = np.stack(np.nonzero(rng.random(shape) < 0.15), axis=1)
+    effects = [rng.normal(size=size) for size in shape]
+    loud = [np.exp(rng.normal(size=size)) for size in shape]
+    values = effects[0][index[:, 0]] + effects[1][index[:, 1]]
+    values += loud[0][index[:, 0]] * loud[1][index[:, 1]] * rng.standard_t(3, size=len(index))
+    support = Support(torch.from_numpy(index), shape)
+    return ExchangeableArray.trusted(support, torch.from_numpy(values)[:, None])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 7])
+def test_factors_that_are_only_noise_are_not_believed(seed):
+    table = uneven(seed)
+    hide = torch.arange(len(table)) % 4 == 0
+    seen, asked = table.take(~hide), table.support.index[hide]
+    prior = Prior.of(seen, reference_of(seen, REAL), 4)
+    truth = prior.reference.standardised(table.values[hide].squeeze(1))
+    errors = [
+        float((mean - truth).square().mean())
+        for mean, _ in (p.answers(asked) for p in (prior.biases, prior.factors, prior))
+    ]
+    assert errors[1] > 1.1 * errors[0]
+    assert errors[2] < 1.02 * errors[0]
+    assert prior.trust.share < 0.3
+
+
+def test_variances_are_as_wide_as_errors_on_cells_left_out():
+    table = ratings((120, 90))
+    hide = torch.arange(len(table)) % 4 == 0
+    seen, asked = table.take(~hide), table.support.index[hide]
+    for values in (table.values, table.values.exp()):  # noise and scale in one, or far apart
+        shown = ExchangeableArray(seen.support, values[~hide])
+        prior = Prior.of(shown, reference_of(shown, REAL), 3)
+        mean, variance = prior.answers(asked)
+        error = prior.reference.standardised(values[hide].squeeze(1)) - mean
+        assert float(error.square().mean() / variance.mean()) == pytest.approx(1, abs=0.2)
+
+
+def test_a_table_without_cells_or_with_equal_ones_has_a_prior():
+    for values in (torch.empty(0, 1), torch.full((6, 1), 2.0)):
+        index = torch.tensor([(i, i % 2) for i in range(len(values))], dtype=torch.int64)
+        table = ExchangeableArray.trusted(Support(index.reshape(-1, 2), (7, 3)), values.double())
+        prior = Prior.of(table, Reference.of(values.squeeze(1).numpy(), REAL), 2)
+        mean, variance = prior.answers(torch.tensor([(0, 0), (6, 2)]))
+        assert mean.tolist() == pytest.approx([0, 0])
+        assert variance.isfinite().all()
+        assert 0 <= prior.trust.share <= 1
 
 
 @pytest.mark.parametrize("shape", [(25, 18), (12, 9, 7)])
@@ -214,7 +272,7 @@ def test_a_newcomer_is_answered_as_if_all_had_been_read_together():
 
 
 def test_an_update_moves_the_prior_of_those_it_meets():
-    table = ratings((40, 30))
+    table = ratings((80, 60))
     late = torch.arange(len(table)) % 9 == 0
     order = torch.cat([(~late).nonzero(), late.nonzero()]).squeeze(1)
     index, values = table.support.index[order].numpy(), table.values[order].squeeze(1).numpy()

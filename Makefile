@@ -22,7 +22,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 clean:
 	rm -rf .venv out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

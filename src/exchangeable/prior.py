@@ -44,7 +44,7 @@ PARTS = 10
 TRIED = 2000
 """Cells on which they are tried, if parts suffice."""
 
-MOST_TRIED = 5
+MOST_TRIED = 3
 """Parts at most, each of which takes as long as the fit."""
 
 

@@ -50,12 +50,14 @@ def deep(method: str, problem: Problem, seed: int, **changed: Any) -> Deep:
 def changed_in(made: Deep, method: str, **changed: Any) -> Deep:
     """With settings of model and training replaced, by name."""
     for name, value in changed.items():
-        if hasattr(made.training, name):
-            made = replace(made, training=replace(made.training, **{name: value}))
-        elif hasattr(made.config, name):
-            made = replace(made, config=replace(made.config, **{name: value}))
-        else:
+        part = next((p for p in ("training", "config") if hasattr(getattr(made, p), name)), None)
+        if part is None:
             raise InputError(f"{method} has no setting {name!r}")
+        try:
+            own = replace(getattr(made, part), **{name: value})
+        except ValueError as wrong:  # a configuration says what is wrong with it
+            raise InputError(f"{method} with {name}={value!r}: {wrong}") from wrong
+        made = replace(made, **{part: own})
     return made
 
 

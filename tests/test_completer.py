@@ -490,7 +490,7 @@ def test_tiny_values_are_values():
     one = Completer("self-supervised", scale="real", training=training).fit(cells, values)
     two = Completer("self-supervised", scale="real", training=training).fit(cells, 1e-12 * values)
     found = two.predict(cells)
-    np.testing.assert_allclose(1e-12 * one.predict(cells), found, rtol=1e-3, atol=1e-15)
+    np.testing.assert_allclose(1e-12 * one.predict(cells), found, rtol=1e-3, atol=1e-18)
 
 
 def test_whole_numbers_as_text_are_numbered_as_whole_numbers():

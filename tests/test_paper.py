@@ -104,6 +104,15 @@ def test_every_method_runs(method):
     assert json.loads(json.dumps(found))["seed"] == 0
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [({"foo": 1}, "has no setting 'foo'"), ({"literal": False}, "with literal=True only")],
+)
+def test_settings_that_a_method_cannot_have_are_named(changed, told):
+    with pytest.raises(InputError, match=told):
+        methods.deep("self-supervised-elements", small(), 0, **changed)
+
+
 def test_the_papers_models_are_as_printed_and_as_released():
     text = methods.deep("self-supervised-text", small(), 0)
     assert text.config == SelfSupervisedConfig.paper(5)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from exchangeable.baselines import Bias
+from exchangeable.errors import InputError
 from exchangeable.scale import Scale
 from exchangeable.synthetic import CELLS_PER_MEMBER, SIZES, draw
 
@@ -15,6 +16,12 @@ def test_a_seed_tells_the_table():
     assert (one.index == same.index).all()
     assert (one.values == same.values).all()
     assert one.shape != other.shape
+
+
+@pytest.mark.parametrize("given", [{"order": 0}, {"most": 0}])
+def test_tables_have_axes_and_cells(given):
+    with pytest.raises(InputError, match="order and most must be 1 or more, but are"):
+        draw(0, **given)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])

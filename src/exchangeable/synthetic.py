@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from exchangeable.errors import InputError
 from exchangeable.scale import Scale
 
 Index = NDArray[np.int64]
@@ -48,6 +49,8 @@ class Synthetic:
 
 def draw(seed: int | Sequence[int], order: int = 2, most: int = 60_000) -> Synthetic:
     """A table with ``most`` cells at most; the same one for the same seed."""
+    if order < 1 or most < 1:
+        raise InputError(f"order and most must be 1 or more, but are {order} and {most}")
     rng = np.random.default_rng(seed)
     shape = tuple(round(_between(rng, *SIZES)) for _ in range(order))
     wanted = _between(rng, *CELLS_PER_MEMBER) * sum(shape) / order
@@ -156,7 +159,7 @@ def _signal(
     of_parts = rng.gamma(1.0 / len(interactions), size=len(interactions)) * rng.uniform(0, 1.5)
     of_noise = rng.gamma(2.0) + 0.02
     whole = of_biases.sum() + of_parts.sum() + of_noise
-    of_biases, of_parts, noise = (np.sqrt(of_biases / whole), np.sqrt(of_parts / whole), of_noise)
+    of_biases, of_parts = np.sqrt(of_biases / whole), np.sqrt(of_parts / whole)
 
     def signal(index: Index) -> Floats:
         found = np.zeros(len(index))
@@ -166,7 +169,7 @@ def _signal(
             found += share * part(index)
         return found
 
-    return signal, float(noise / whole)
+    return signal, float(of_noise / whole)
 
 
 def _noise(rng: Generator, index: Index, shape: tuple[int, ...]) -> Floats:

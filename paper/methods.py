@@ -74,7 +74,7 @@ def _codec(problem: Problem) -> Codec:
 # they are; here they are averaged over some fifty steps, which takes the noise of dropout away.
 # Training ends when nothing has improved for a while.
 _PAPER = TrainingConfig(
-    steps=6000,
+    steps=12_000,
     patience=20,
     learning_rate=5e-4,
     schedule="constant",
@@ -106,7 +106,7 @@ def factorized(problem: Problem, *, released: bool = False, elementwise: bool = 
 
 
 def _steps(problem: Problem) -> int:
-    return 6000 if len(problem.values) < 500_000 else 4000
+    return 12_000 if len(problem.values) < 500_000 else 4000
 
 
 # Ours ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from paper.show import Column, Row, arguments, printed
 
 MODEL = "self-supervised-released"
 CELLS = 20_000
+STEPS = 4000
 BATCHES = {
     "full": "all cells",
     "conditional": "conditional, as in the paper",
@@ -27,7 +28,8 @@ def main() -> None:
         for seed in range(given.seeds):
             found = runs.ensure(
                 "ml-100k", "u1", MODEL, seed, given.device, again=given.again, folder=given.out,
-                label=f"{MODEL}-{batch}", batch=batch, batch_cells=CELLS, **given.changed,
+                label=f"{MODEL}-{batch}", batch=batch, batch_cells=CELLS,
+                **{"steps": STEPS, **given.changed},
             )  # fmt: skip
             print(f"{batch} seed {seed}: RMSE {found['rmse']:.4f}", flush=True)
     rows = [Row(title, [], f"{MODEL}-{batch}") for batch, title in BATCHES.items()]

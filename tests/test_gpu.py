@@ -23,6 +23,7 @@ from exchangeable.groups import Groups
 from exchangeable.hiding import scattered
 from exchangeable.interruption import clear_about_memory
 from exchangeable.pooling import spread
+from exchangeable.prior import Prior
 from exchangeable.recipes import build
 from exchangeable.scale import Scale
 from exchangeable.streaming import Plan
@@ -76,6 +77,15 @@ def test_memories_grow_there_too():
     memory = model.extend(model.condition(old.to("cuda")), new.to("cuda"))
     answers = model.read(memory, Support(queries.index.cuda(), (5, 4, 2)))
     assert_same(answers.cpu(), expected)
+
+
+@pytest.mark.parametrize("shape", [(4, 30), (30, 6, 3)])
+def test_the_prior_of_a_dense_table_is_that_of_the_cpu(shape):
+    table = random_array(shape, density=0.9)
+    reference = Reference.of(table.values.squeeze(1).numpy(), Scale("real"))
+    expected = Prior.of(table, reference, 2)(table.support.index)
+    found = Prior.of(table.to("cuda"), reference, 2)(table.support.index.cuda())
+    assert_same(found.cpu(), expected, 1e-4)
 
 
 def test_a_training_step_runs_with_a_generator_of_either_device():

@@ -88,8 +88,11 @@ class Sums:
         """Add up the rows of ``table`` (N', K) at the cells' members of ``other``: (N, K)."""
         if weights is None:
             weights = table.new_ones(len(self.order))
-        _quiet()
         shape = (self.members, len(table))
+        if len(self.order) > shape[0] * shape[1]:  # more than cuSPARSE takes: places are repeated
+            rows = weights[:, None] * table[self.columns[other]]
+            return torch.segment_reduce(rows, "sum", offsets=self.starts.long(), axis=0)
+        _quiet()
         matrix = torch.sparse_csr_tensor(
             self.starts, self.columns[other], weights, shape, check_invariants=False
         )

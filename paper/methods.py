@@ -105,6 +105,15 @@ def factorized(problem: Problem, *, released: bool = False, elementwise: bool = 
     return Deep(config, codec, training)
 
 
+def factorized_hiding(problem: Problem) -> Deep:
+    """As released, but asked for cells that it does not see, as the self-supervised model is."""
+    made = factorized(problem, released=True)
+    training = replace(
+        made.training, hide="rows", hide_least=0.05, hide_most=0.5, average=0.98, steps=8000
+    )
+    return replace(made, training=training)
+
+
 def _steps(problem: Problem) -> int:
     return 12_000 if len(problem.values) < 500_000 else 4000
 
@@ -173,6 +182,7 @@ METHODS: Mapping[str, Callable[[Problem], Deep]] = {
     "factorized-text": partial(factorized, elementwise=False),
     "factorized-elements": factorized,
     "factorized-released": partial(factorized, released=True),
+    "factorized-hiding": factorized_hiding,
     "ours": ours,
     "ours-without-prior": ours_without_prior,
     "ours-with-features": ours_with_features,

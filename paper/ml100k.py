@@ -21,6 +21,13 @@ ROWS = [
     Row("factorized, as in the text", [0.920], "factorized-text", 1, first=True),
     Row("factorized, dropping elements", [0.920], "factorized-elements", 1, first=True),
     Row("factorized, as released", [0.920], "factorized-released", 1, first=True),
+    Row(
+        "factorized, as released, predicting hidden cells",
+        [0.920],
+        "factorized-hiding",
+        1,
+        first=True,
+    ),
     Row("empirical-Bayes bias", [], "bias", 1),
     Row("variational MF", [], "vmf", 1),
     Row("Bayesian MF", [], "bmf"),

@@ -20,12 +20,7 @@ ROWS = [
     Row("factorized, as in the text", [0.908, 0.738, 20.0], "factorized-text", 1),
     Row("factorized, dropping elements", [0.908, 0.738, 20.0], "factorized-elements", 1),
     Row("factorized, as released", [0.908, 0.738, 20.0], "factorized-released", 1),
-    Row(
-        "factorized, as released, predicting hidden cells",
-        [0.908, 0.738, 20.0],
-        "factorized-hiding",
-        1,
-    ),
+    Row("factorized, predicting hidden cells", [0.908, 0.738, 20.0], "factorized-hiding", 1),
     Row("empirical-Bayes bias", [], "bias", 1),
     Row("variational MF", [], "vmf", 1),
     Row("Bayesian MF", [], "bmf"),

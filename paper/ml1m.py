@@ -24,7 +24,7 @@ ROWS = [
     Row("factorized, as in the text", [0.860], "factorized-text", 1),
     Row("factorized, dropping elements", [0.860], "factorized-elements", 1),
     Row("factorized, as released", [0.860], "factorized-released", 1),
-    Row("factorized, as released, predicting hidden cells", [0.860], "factorized-hiding", 1),
+    Row("factorized, predicting hidden cells", [0.860], "factorized-hiding", 1),
     Row("empirical-Bayes bias", [], "bias"),
     Row("variational MF", [], "vmf"),
     Row("Bayesian MF", [], "bmf"),

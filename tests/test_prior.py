@@ -1,5 +1,6 @@
 """A model may start from what closed-form methods say of each cell, if they have not seen it."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from exchangeable.sampling import Full
 from exchangeable.scale import Scale
 from exchangeable.settings import TrainingConfig
 from exchangeable.streaming import Plan
-from exchangeable.testing import random_array
+from exchangeable.testing import assert_same, random_array
 from exchangeable.trained import TrainedModel
 from exchangeable.training import How, Run, Task, train, validation_rmse
 from exchangeable.values import OneHot, Reference, ScaleFree
@@ -242,11 +243,28 @@ def test_there_are_as_many_factors_as_cells_can_tell():
     assert ranks == [7, 2, 1]  # 34, 9 and 2 cells a member
 
 
-def test_members_of_large_tables_are_not_compared(monkeypatch):
+@pytest.mark.parametrize("shape", [(40, 12), (25, 9, 4)])
+def test_in_large_tables_those_with_the_most_cells_speak(shape):
+    table = ratings(shape, density=0.5)
+    index, left = table.support.index, table.values.squeeze(1).float()
+    sizes = index[:, 0].bincount(minlength=shape[0])
+    least = sizes.sort(descending=True).values[9]
+    loud = sizes > least  # fewer than ten; between others what they hold decides
+    some = Alike(index, left, shape, 0, compared=10 * math.prod(shape)).said(index)
+    assert len(Alike(index, left, shape, 0, compared=10 * math.prod(shape))._unfolded.speakers) > 9
+    few = int(loud.sum())
+    heard = Alike(index, left, shape, 0, compared=few * math.prod(shape)).said(index)
+    assert not torch.equal(some, heard)
+    mine = loud[index[:, 0]]  # of one of these nobody else than these speaks
+    own = Alike(index[mine], left[mine], shape, 0).said(index[mine])
+    assert_same(heard[mine], own, 1e-5)
+
+
+def test_members_of_the_largest_tables_are_not_compared():
     table = ratings()
     compared = Prior.of(table, reference_of(table), 2)(table.support.index)
-    monkeypatch.setattr("exchangeable.prior.COMPARED", len(table) * sum(table.shape) - 1)
-    alone = Prior.of(table, reference_of(table), 2)(table.support.index)
+    few = math.prod(table.shape) - 1
+    alone = Prior.of(table, reference_of(table), 2, few)(table.support.index)
     assert torch.equal(alone[:, :2], compared[:, :2])
     assert compared[:, 2:].any()
     assert not alone[:, 2:].any()
@@ -304,14 +322,16 @@ def test_a_saved_completer_answers_the_same(tmp_path):
 def test_what_is_hidden_is_hidden_from_the_prior_too():
     table = ratings()
     other = table.with_values(table.values.clone())
-    turns = [Turns(t, reference_of(table), 2, QUICK, Full(t.support)) for t in (table, other)]
+    turns = [
+        Turns(t, reference_of(table), build(SMALL), QUICK, Full(t.support)) for t in (table, other)
+    ]
     _, shown = turns[0].shown([], 0, np.random.default_rng(0))
     other.values[shown.hide] = 6 - other.values[shown.hide]
     _, changed = turns[1].shown([], 0, np.random.default_rng(0))
     assert torch.equal(shown.hide, changed.hide)
     assert torch.equal(shown.known, changed.known)
     other.values[~shown.hide] = 6 - other.values[~shown.hide]
-    _, moved = Turns(other, reference_of(table), 2, QUICK, Full(other.support)).shown(
+    _, moved = Turns(other, reference_of(table), build(SMALL), QUICK, Full(other.support)).shown(
         [], 0, np.random.default_rng(0)
     )
     assert not torch.allclose(shown.known, moved.known)
@@ -319,7 +339,13 @@ def test_what_is_hidden_is_hidden_from_the_prior_too():
 
 def test_sets_of_hidden_cells_take_turns_and_the_oldest_goes():
     data = task()
-    turns = Turns(data.observed, data.reference, 1, QUICK, Full(data.observed.support))
+    turns = Turns(
+        data.observed,
+        data.reference,
+        build(replace(SMALL, prior=1)),
+        QUICK,
+        Full(data.observed.support),
+    )
     generator, keys, seen = np.random.default_rng(0), [], []
     for step in range(24):
         keys, _ = turns.shown(keys, step, generator)

@@ -153,6 +153,9 @@ class ResidualConfig:
     """Share of channels dropped after every block."""
     prior: int = 0
     """Rank of the factorization that cells start from and answers are relative to; 0: none."""
+    compared: int = 150_000_000_000
+    """Entries of the table, times members who speak of those they are alike, at most: then those
+    with the most cells do. Two cores take ten seconds for as many."""
     features: tuple[int, ...] = ()
     """Features that the members of each axis have."""
 

@@ -70,6 +70,8 @@ class MemoryModel(nn.Module):
     first_read = 0
     prior_rank = 0
     """Of the factorization that cells begin with; answers carry its mean and deviation too."""
+    prior_compared = 0
+    """Entries of the table times members who speak of those they are alike, at most."""
     known_channels = 0
     """Channels that are known of every cell, whether observed or not."""
 

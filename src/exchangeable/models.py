@@ -265,6 +265,7 @@ class ResidualModel(MemoryModel):
     def __init__(self, config: ResidualConfig, seed: int = 0) -> None:
         super().__init__()
         self.config, self.prior_rank = config, config.prior
+        self.prior_compared = config.compared
         self.known_channels = channels_known(config.order) if config.prior else 0
         generator = torch.Generator().manual_seed(seed)
         blocks = [self._block(number, generator) for number in range(config.depth)]

@@ -11,7 +11,7 @@ relabels it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,10 +25,6 @@ from exchangeable.memory import MemoryModel
 from exchangeable.values import Reference
 
 PLACED_AT_ONCE = 1 << 16
-
-COMPARED = 3e10
-"""Cells times members up to which members are compared with each other: two cores take a minute or
-two for as many. In larger tables nothing is said by those who are alike."""
 
 CELLS_PER_FACTOR = 5
 """Cells that members have on average for each factor, at least: with fewer, false ones stay on,
@@ -46,6 +42,15 @@ TRIED = 2000
 
 MOST_TRIED = 3
 """Parts at most, each of which takes as long as the fit."""
+
+BIASES = Bias(tolerance=1e-4)
+
+SWEPT = 1_500_000
+"""Cells times rounds of factorization, within these limits."""
+LEAST_SWEEPS = 12
+MOST_SWEEPS = 30
+LAST_SWEEPS = 4
+"""Rounds over all cells, after those over most of them."""
 
 
 @dataclass(frozen=True)
@@ -79,33 +84,26 @@ class Prior:
     trust: Trust
 
     @classmethod
-    def of(cls, observed: ExchangeableArray, reference: Reference, rank: int) -> Prior:
-        """From observed values (E, 1); ``rank`` factors at most, fewer where cells are few."""
+    def of(
+        cls,
+        observed: ExchangeableArray,
+        reference: Reference,
+        rank: int,
+        compared: float = math.inf,
+    ) -> Prior:
+        """From observed values (E, 1); ``rank`` factors at most, fewer where cells are few.
+
+        Of entries of the table times members who speak there are ``compared`` at most.
+        """
         values, index = _standard(observed, reference), observed.support.index
         if not len(values):
             nothing = Posterior.before(observed.shape, values)
-            return cls._from(reference, nothing, nothing, Trust(), index, values, observed.shape)
+            alike = _alike(nothing, index, values, observed.shape, compared)
+            return cls(reference, nothing, nothing, alike, Trust())
         rank = _rank(index, rank)
         with torch.no_grad():
-            biases, factors = _believed(index, values, observed.shape, rank)
-            trust = _trust(index, values, observed.shape, rank, biases)
-        return cls._from(reference, factors, biases, trust, index, values, observed.shape)
-
-    @classmethod
-    def _from(
-        cls,
-        reference: Reference,
-        factors: Posterior,
-        biases: Posterior,
-        trust: Trust,
-        index: Tensor,
-        values: Tensor,
-        shape: tuple[int, ...],
-    ) -> Prior:
-        left = (values - biases.answers(index)[0]).float()
-        if len(left) * sum(shape) > COMPARED:
-            index, left = index[:0], left[:0]
-        alike = tuple(Alike(index, left, shape, axis) for axis in range(len(shape)))
+            biases, factors, trust = _believed(index, values, observed.shape, rank)
+        alike = _alike(biases, index, values, observed.shape, compared)
         return cls(reference, factors, biases, alike, trust)
 
     def __call__(self, index: Tensor) -> Tensor:
@@ -142,36 +140,47 @@ class Prior:
             posterior.updated(index, values, observed.shape, changed)
             for posterior in (self.factors, self.biases)
         )
-        return Prior._from(
-            self.reference, factors, biases, self.trust, index, values, observed.shape
-        )
+        compared = self.alike[0].compared
+        alike = _alike(biases, index, values, observed.shape, compared)
+        return Prior(self.reference, factors, biases, alike, self.trust)
+
+
+def _alike(
+    biases: Posterior, index: Tensor, values: Tensor, shape: tuple[int, ...], compared: float
+) -> tuple[Alike, ...]:
+    left = (values - biases.answers(index)[0]).float()
+    return tuple(Alike(index, left, shape, axis, compared=compared) for axis in range(len(shape)))
 
 
 def _believed(
     index: Tensor, values: Tensor, shape: tuple[int, ...], rank: int
-) -> tuple[Posterior, Posterior]:
-    biases = Bias().believed(index, values, shape)
-    factors = VariationalFactorization(rank).believed(index, values, shape, biases=biases)
-    return biases, factors
-
-
-def _trust(
-    index: Tensor, values: Tensor, shape: tuple[int, ...], rank: int, biases: Posterior
-) -> Trust:
-    """Fit to all cells but some, and see what is best for these."""
-    # Which these are must not depend on how members are numbered or cells are ordered: the later
-    # digits of what biases leave tell.
+) -> tuple[Posterior, Posterior, Trust]:
+    """Biases and factors, these fitted to most cells first, and how far they are to be believed."""
+    biases = BIASES.believed(index, values, shape)
+    # Large tables tell in a few rounds what small ones tell in many.
+    sweeps = min(max(SWEPT // len(values), LEAST_SWEEPS), MOST_SWEEPS)
+    factorization = VariationalFactorization(rank, sweeps)
+    # Which are left out must not depend on how members are numbered or cells are ordered: the
+    # later digits of what biases leave tell.
     digits = (1e4 * (values - biases.answers(index)[0]).abs()) % 1
-    tried = []
-    for number in range(min(math.ceil(TRIED / max(len(values), 1) * PARTS), MOST_TRIED)):
+    tried, start = [], None
+    for number in range(min(math.ceil(TRIED / len(values) * PARTS), MOST_TRIED)):
         out = (PARTS * digits).long() == number
         if out.any() and not out.all():
-            fitted = _believed(index[~out], values[~out], shape, rank)
-            given = [part for one in fitted for part in one.answers(index[out])]
+            some, theirs = index[~out], values[~out]
+            before = BIASES.believed(some, theirs, shape)
+            start = factorization.believed(some, theirs, shape, biases=before)
+            given = [part for one in (before, start) for part in one.answers(index[out])]
             tried.append(torch.stack([values[out], *given]))
-    if not tried:
-        return Trust()
-    truth, mean, variance, moved, narrowed = torch.cat(tried, dim=1)
+    if start is not None:
+        factorization = replace(factorization, sweeps=LAST_SWEEPS)
+    factors = factorization.believed(index, values, shape, biases=biases, start=start)
+    return biases, factors, _trust(torch.cat(tried, dim=1)) if tried else Trust()
+
+
+def _trust(tried: Tensor) -> Trust:
+    """From truth, and means and variances by biases and by factors, of cells left out: (5, E)."""
+    truth, mean, variance, moved, narrowed = tried
     step, wanted = moved - mean, truth - mean
     # Least squares, drawn to 0 by as much as it may be in error, which heavy tails make large.
     size = (step @ step).clamp(min=1e-12)
@@ -193,7 +202,9 @@ def _rank(index: Tensor, most: int) -> int:
 
 def prior_of(model: MemoryModel, observed: ExchangeableArray, reference: Reference) -> Prior | None:
     """What a model that starts from a prior knows beforehand, from observed values (E, 1)."""
-    return Prior.of(observed, reference, model.prior_rank) if model.prior_rank else None
+    if not model.prior_rank:
+        return None
+    return Prior.of(observed, reference, model.prior_rank, model.prior_compared)
 
 
 def _standard(observed: ExchangeableArray, reference: Reference) -> Tensor:

@@ -195,7 +195,7 @@ def train(
     _check_hidden(run.model, config, how)
     task = task.to(device)
     sampler = sampler_of(task.observed.support, config)
-    turns = Turns(task.observed, task.reference, run.model.prior_rank, config, sampler)
+    turns = Turns(task.observed, task.reference, run.model, config, sampler)
     started, first, saved = time.perf_counter(), run.step, time.perf_counter()
     loss, cells = math.nan, 0
     captured = _captured(run, codec, task, sampler, config, how)

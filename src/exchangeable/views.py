@@ -15,7 +15,8 @@ from torch import Tensor
 
 from exchangeable.array import ExchangeableArray
 from exchangeable.hiding import drawn, hidden
-from exchangeable.prior import Prior
+from exchangeable.memory import MemoryModel
+from exchangeable.prior import prior_of
 from exchangeable.sampling import Sampler
 from exchangeable.settings import TrainingConfig
 from exchangeable.values import Reference
@@ -36,8 +37,8 @@ class Turns:
 
     observed: ExchangeableArray
     reference: Reference
-    rank: int
-    """Of the prior; 0: there is none."""
+    model: MemoryModel
+    """Which says whether there is a prior."""
     config: TrainingConfig
     sampler: Sampler
     made: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class Turns:
         self, keys: list[int], step: int, generator: np.random.Generator
     ) -> tuple[list[int], Shown]:
         """For one step: the numbers of the sets that take turns from now on, and what there is."""
-        if not self.rank:
+        if not self.model.prior_rank:
             mask = drawn(self.observed, self.sampler, generator)
             some = self.observed if mask is None else self.observed.take(mask)
             return keys, Shown(some, hidden(some.support, self.config, generator), None)
@@ -64,6 +65,7 @@ class Turns:
             del self.made[old]
         if key not in self.made:
             mask = hidden(self.observed.support, self.config, np.random.default_rng(key))
-            prior = Prior.of(self.observed.take(~mask), self.reference, self.rank)
+            prior = prior_of(self.model, self.observed.take(~mask), self.reference)
+            assert prior is not None
             self.made[key] = mask, prior(self.observed.support.index)
         return self.made[key]

@@ -6,14 +6,16 @@ that both have, shrunk where these are few, and by where they hold something at 
 
     s_ij = max(0, cosine) n_ij / (n_ij + shrink)        p_ij = n_ij / sqrt(n_i n_j)
 
-Of a cell all members that have one at the same combination speak, by s^2 or p^3, and what they
-say is pulled towards 0 where these weights are small. A member does not speak of its own cells.
+Of a cell all members that have one at the same combination speak, or in large tables those that
+have the most cells, by s^2 or p^3, and what they say is pulled towards 0 where these weights are
+small. A member does not speak of its own cells.
 Where factors have too little to go by, this does better than they do, and it knows what they do
 not: who has a cell, whatever is in it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,6 +31,12 @@ SAID = 4
 AT_ONCE = 1 << 25
 """Numbers of members and combinations, times members that are compared with them, at a time."""
 
+KEPT = 1 << 25
+"""Pairs of members up to which likenesses are kept for the next questions."""
+
+FEW = 30
+"""Combinations per question from which on it is quicker to add up for each question by itself."""
+
 
 @dataclass(frozen=True, eq=False)
 class Alike:
@@ -42,10 +50,12 @@ class Alike:
     """Common cells that are needed to believe half of a likeness."""
     doubt: float = 0.1
     """Weight, of all members together, that is needed to believe half of what they say."""
+    compared: float = math.inf
+    """Members who speak, times entries of the table, at most: then those with the most cells do."""
 
     @cached_property
     def _unfolded(self) -> Unfolding:
-        return Unfolding.of(self.index, self.residuals, self.shape, self.axis)
+        return Unfolding.of(self.index, self.residuals, self.shape, self.axis, self.compared)
 
     def joined(self, axis: int, index: Tensor, residuals: Tensor) -> Alike:
         """With one new member of an axis, number 0 there, and its cells; others count on from 1."""
@@ -58,34 +68,61 @@ class Alike:
     def said(self, index: Tensor) -> Tensor:
         """Of cells (Q, D): mean and believed share by likeness s, then by p: (Q, 4)."""
         result = self.residuals.new_zeros(len(index), SAID)
-        if not len(self.residuals):
+        if not len(self.residuals) or not len(self._unfolded.speakers):
             return result
         at, member = self._unfolded.combinations.find(index), index[:, self.axis]
         known = (member >= 0) & (member < self._unfolded.members)
         asked = ((at != UNKNOWN) & known).nonzero().squeeze(1)
         asked = asked[member[asked].argsort(stable=True)]
         members, column = member[asked].unique_consecutive(return_inverse=True)
-        total = self._unfolded.members + len(self._unfolded.combinations)
+        total = len(self._unfolded.speakers) + len(self._unfolded)
         for part in chunks(len(members), max(1, AT_ONCE // total)):
             first, last = torch.searchsorted(column, column.new_tensor([part.start, part.stop]))
             some, own = asked[first:last], column[first:last] - part.start
-            result[some] = self._heard(members[part])[:, at[some], own].T
+            result[some] = self._heard(members[part], at[some], own)
         return result
 
-    def _heard(self, members: Tensor) -> Tensor:
-        """What is said of every combination of some members: (4, combinations, members)."""
+    def _heard(self, members: Tensor, at: Tensor, column: Tensor) -> Tensor:
+        """What is said of combinations ``at`` (Q,) of some of the members: (Q, 4)."""
+        table, told = self._unfolded, []
+        for weights in self._weights(members):
+            if table.values.layout != torch.strided or FEW * len(at) > len(members) * len(table):
+                total = (table.ones_turned @ weights)[at, column]
+                mean = (table.values_turned @ weights)[at, column]
+            else:
+                parts = []
+                for own in chunks(len(at), max(1, AT_ONCE // len(weights))):
+                    heard = weights.T[column[own]]
+                    said = (table.ones_turned[at[own]], table.values_turned[at[own]])
+                    parts.append(torch.stack([(one * heard).sum(dim=1) for one in said]))
+                total, mean = torch.cat(parts, dim=1)
+            told += [mean / (total + self.doubt), total / (total + self.doubt)]
+        return torch.stack(told, dim=1)
+
+    def _weights(self, members: Tensor) -> Tensor:
+        """Of those who speak, by s and by p: (2, speakers, members)."""
+        if self._kept is None:
+            return self._likeness(members)
+        return self._kept[:, :, members]
+
+    @cached_property
+    def _kept(self) -> Tensor | None:
+        table = self._unfolded
+        if len(table.speakers) * table.members > KEPT:
+            return None
+        everyone = torch.arange(table.members, device=self.index.device)
+        size = max(1, AT_ONCE // (len(table.speakers) + len(table)))
+        parts = [self._likeness(everyone[part]) for part in chunks(table.members, size)]
+        return torch.cat(parts, dim=2)
+
+    def _likeness(self, members: Tensor) -> Tensor:
         table = self._unfolded
         held, there = table.some(members)
         common = table.ones @ there
         sizes = (table.ones @ held.square()) * (table.squares @ there)
         alike = (table.values @ held) / sizes.sqrt().clamp(min=1e-12) * common
         alike = (alike / (common + self.shrink)).clamp(min=0).square()
-        number = (table.ones @ there.new_ones(len(there), 1)).clamp(min=1)
-        beside = (common / (number * number[members].T).sqrt()) ** 3
-        told = []
-        for weights in (alike, beside):
-            weights[members, torch.arange(len(members), device=members.device)] = 0
-            total = table.ones_turned @ weights
-            told += [(table.values_turned @ weights) / (total + self.doubt)]
-            told += [total / (total + self.doubt)]
-        return torch.stack(told)
+        number = table.sizes.to(common).clamp(min=1)
+        beside = (common / (number[table.speakers, None] * number[members]).sqrt()) ** 3
+        itself = table.speakers[:, None] == members
+        return torch.stack([alike, beside]).masked_fill(itself, 0)

@@ -55,40 +55,85 @@ class Combinations:
 
 @dataclass(frozen=True, eq=False)
 class Unfolding:
-    """Values (E,) of cells as a matrix, members by combinations, to multiply others with."""
+    """Cells as a matrix, members by combinations, to multiply others with.
+
+    Some of the members speak: only their rows are held as a matrix. What any member holds is
+    found by ``some``.
+    """
 
     combinations: Combinations
-    values: Tensor
+    starts: Tensor  # (N + 1,), where the cells of each member begin
+    places: Tensor  # (E,), their combinations, ordered by member
+    held: Tensor  # (E,), their values
+    speakers: Tensor  # (S,), ascending
+    values: Tensor  # (S, C)
     squares: Tensor
     ones: Tensor
-    values_turned: Tensor
-    """Combinations by members."""
+    values_turned: Tensor  # (C, S)
     ones_turned: Tensor
 
     @classmethod
-    def of(cls, index: Tensor, values: Tensor, shape: Sequence[int], axis: int) -> Self:
+    def of(
+        cls, index: Tensor, values: Tensor, shape: Sequence[int], axis: int, compared: float
+    ) -> Self:
+        """Of values (E,); as many members speak as ``compared`` entries allow, those with most."""
         others = [other for other in range(len(shape)) if other != axis]
         combinations, place = Combinations.of(index, others, shape)
-        size = (shape[axis], len(combinations))
-        member, ones = index[:, axis], torch.ones_like(values)
-        kinds = (values, values.square(), ones)
-        if size[0] * size[1] <= FULL_ENOUGH * len(values):
-            tables = [v.new_zeros(size).index_put_((member, place), v) for v in kinds]
+        sizes = index[:, axis].bincount(minlength=shape[axis])
+        starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        order = index[:, axis].argsort(stable=True)
+        speakers = _speakers(index[:, axis], values, sizes, len(combinations), compared)
+        number = torch.full_like(sizes, UNKNOWN)
+        number[speakers] = torch.arange(len(speakers), device=index.device)
+        row, size = number[index[:, axis]], (len(speakers), len(combinations))
+        spoken = row != UNKNOWN
+        row, column, said = row[spoken], place[spoken], values[spoken]
+        ones = torch.ones_like(said)
+        kinds = (said, said.square(), ones)
+        if size[0] * size[1] <= FULL_ENOUGH * len(said):
+            tables = [v.new_zeros(size).index_put_((row, column), v) for v in kinds]
             turned = [tables[0].T, tables[2].T]
         else:
-            tables = sparse(member, place, kinds, size)
-            turned = sparse(place, member, (values, ones), size[::-1])
-        return cls(combinations, *tables, *turned)
+            tables = sparse(row, column, kinds, size)
+            turned = sparse(column, row, (said, ones), size[::-1])
+        return cls(combinations, starts, place[order], values[order], speakers, *tables, *turned)
+
+    def __len__(self) -> int:
+        return len(self.combinations)
 
     @property
     def members(self) -> int:
-        return int(self.values.shape[0])
+        return len(self.starts) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        return self.starts.diff()
 
     def some(self, members: Tensor) -> tuple[Tensor, Tensor]:
         """What some members hold, and where: (combinations, members) each, zero where nothing."""
-        if self.values.layout == torch.strided:
-            return self.values[members].T, self.ones[members].T
-        size, kind = (self.members, len(members)), self.values.dtype
-        chosen = torch.zeros(size, dtype=kind, device=members.device)
-        chosen[members, torch.arange(len(members), device=members.device)] = 1
-        return self.values_turned @ chosen, self.ones_turned @ chosen
+        sizes = self.sizes[members]
+        column = torch.arange(len(members), device=members.device).repeat_interleave(sizes)
+        before = (sizes.cumsum(0) - sizes)[column]
+        own = self.starts[members][column] + torch.arange(len(column), device=members.device)
+        own = own - before
+        where = self.places[own], column
+        held = self.held.new_zeros(len(self.combinations), len(members))
+        there = torch.zeros_like(held)
+        held.index_put_(where, self.held[own])
+        there.index_put_(where, torch.ones_like(self.held[own]))
+        return held, there
+
+
+def _speakers(
+    member: Tensor, values: Tensor, sizes: Tensor, combinations: int, compared: float
+) -> Tensor:
+    """Members with the most cells, as many as may be compared with all; ascending."""
+    entries = min(len(sizes) * combinations, FULL_ENOUGH * len(values))
+    number = int(min(len(sizes), compared // max(entries, 1)))
+    if number == len(sizes):
+        return torch.arange(number, device=member.device)
+    # Between equals what they hold decides, not how they are numbered.
+    weight = torch.zeros(len(sizes), dtype=torch.float64, device=member.device)
+    weight.index_add_(0, member, values.double().square())
+    chosen = (sizes + weight / (1 + weight)).topk(number).indices
+    return chosen.sort().values

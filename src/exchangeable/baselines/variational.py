@@ -183,17 +183,20 @@ class VariationalFactorization:
         shape: tuple[int, ...],
         report: Report | None = None,
         biases: Posterior | None = None,
+        start: Posterior | None = None,
     ) -> Posterior:
         """What is believed after cells (E, D) with standardised values (E,), on any device.
 
-        ``biases`` are those of the bias model for these cells, where they are known already.
+        ``biases`` are those of the bias model for these cells, where they are known already, and
+        ``start`` is what was believed after most of them, which is changed.
         """
-        posterior = biases or Bias().believed(index, values, shape)
         sums = _sums(index, shape)
         with threads_for(len(values), values.device):
-            posterior = started(posterior, index, values, self.rank if values.any() else 0)
-            _converge(posterior, sums, values, self.sweeps, self.tolerance, report)
-        return posterior
+            if start is None:
+                biases = biases or Bias().believed(index, values, shape)
+                start = started(biases, index, values, self.rank if values.any() else 0)
+            _converge(start, sums, values, self.sweeps, self.tolerance, report)
+        return start
 
 
 def started(biases: Posterior, index: Tensor, values: Tensor, rank: int) -> Posterior:

@@ -168,7 +168,7 @@ def _believed(
         out = (PARTS * digits).long() == number
         if out.any() and not out.all():
             some, theirs = index[~out], values[~out]
-            before = BIASES.believed(some, theirs, shape)
+            before = BIASES.believed(some, theirs, shape, start=biases.grown(shape))
             start = factorization.believed(some, theirs, shape, biases=before)
             given = [part for one in (before, start) for part in one.answers(index[out])]
             tried.append(torch.stack([values[out], *given]))

@@ -103,6 +103,8 @@ class Alike:
         """Of those who speak, by s and by p: (2, speakers, members)."""
         if self._kept is None:
             return self._likeness(members)
+        if len(members) == self._unfolded.members:
+            return self._kept
         return self._kept[:, :, members]
 
     @cached_property
@@ -112,17 +114,22 @@ class Alike:
             return None
         everyone = torch.arange(table.members, device=self.index.device)
         size = max(1, AT_ONCE // (len(table.speakers) + len(table)))
+        if size >= len(everyone):
+            return self._likeness(everyone)
         parts = [self._likeness(everyone[part]) for part in chunks(table.members, size)]
         return torch.cat(parts, dim=2)
 
     def _likeness(self, members: Tensor) -> Tensor:
         table = self._unfolded
         held, there = table.some(members)
-        common = table.ones @ there
-        sizes = (table.ones @ held.square()) * (table.squares @ there)
-        alike = (table.values @ held) / sizes.sqrt().clamp(min=1e-12) * common
-        alike = (alike / (common + self.shrink)).clamp(min=0).square()
-        number = table.sizes.to(common).clamp(min=1)
-        beside = (common / (number[table.speakers, None] * number[members]).sqrt()) ** 3
-        itself = table.speakers[:, None] == members
-        return torch.stack([alike, beside]).masked_fill(itself, 0)
+        # In place where it can be: these are passes over members times members.
+        alike, beside = found = held.new_empty(2, len(table.speakers), len(members))
+        beside.copy_(table.ones @ there)
+        sizes = (table.ones @ held.square()).mul_(table.squares @ there).sqrt_().clamp_(min=1e-12)
+        alike.copy_(table.values @ held).div_(sizes).mul_(beside)
+        alike.div_(sizes.copy_(beside).add_(self.shrink)).clamp_(min=0).square_()
+        each = table.sizes.to(held).clamp(min=1).rsqrt()
+        beside.mul_(each[table.speakers, None]).mul_(each[members]).pow_(3)
+        number, own = table.number[members], torch.arange(len(members), device=members.device)
+        found[:, number[number != UNKNOWN], own[number != UNKNOWN]] = 0
+        return found

@@ -44,8 +44,7 @@ def singular_starts(
 def _leading(table: csr_array, number: int) -> tuple[Floats, Floats, Floats]:
     """Singular vectors (N, K), values descending, and vectors of the other side (N', K)."""
     if min(table.shape) <= max(DENSE, number):
-        left, values, right = np.linalg.svd(table.toarray(), full_matrices=False)
-        return left[:, :number], values[:number], right[:number].T
+        return _all_leading(table, number)
     # ARPACK would begin with a random vector, and members in another order get another one.
     side = table if table.shape[0] <= table.shape[1] else table.T
     squares = side**2
@@ -53,3 +52,15 @@ def _leading(table: csr_array, number: int) -> tuple[Floats, Floats, Floats]:
     left, values, right = svds(table, number, v0=first)
     order = np.argsort(-values)
     return left[:, order], values[order], right[order].T
+
+
+def _all_leading(table: csr_array, number: int) -> tuple[Floats, Floats, Floats]:
+    """By the eigenvectors of the smaller side, which takes a tenth of the time of all vectors."""
+    if table.shape[0] > table.shape[1]:
+        right, values, left = _all_leading(table.T, number)
+        return left, values, right
+    squares, vectors = np.linalg.eigh((table @ table.T).toarray())
+    left = vectors[:, ::-1][:, :number]
+    values = np.sqrt(squares[::-1][:number].clip(min=0))
+    right = (table.T @ left) / np.maximum(values, 1e-300)
+    return left, values, right

@@ -66,6 +66,7 @@ class Unfolding:
     places: Tensor  # (E,), their combinations, ordered by member
     held: Tensor  # (E,), their values
     speakers: Tensor  # (S,), ascending
+    number: Tensor  # (N,), of those who speak; -1 for others
     values: Tensor  # (S, C)
     squares: Tensor
     ones: Tensor
@@ -96,7 +97,9 @@ class Unfolding:
         else:
             tables = sparse(row, column, kinds, size)
             turned = sparse(column, row, (said, ones), size[::-1])
-        return cls(combinations, starts, place[order], values[order], speakers, *tables, *turned)
+        return cls(
+            combinations, starts, place[order], values[order], speakers, number, *tables, *turned
+        )
 
     def __len__(self) -> int:
         return len(self.combinations)

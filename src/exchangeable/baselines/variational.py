@@ -140,10 +140,18 @@ class Bias:
         return FittedFactors(self, posterior, centre, scale)
 
     def believed(
-        self, index: Tensor, values: Tensor, shape: tuple[int, ...], report: Report | None = None
+        self,
+        index: Tensor,
+        values: Tensor,
+        shape: tuple[int, ...],
+        report: Report | None = None,
+        start: Posterior | None = None,
     ) -> Posterior:
-        """What is believed after cells (E, D) with standardised values (E,), on any device."""
-        posterior, sums = Posterior.before(shape, values), _sums(index, shape)
+        """What is believed after cells (E, D) with standardised values (E,), on any device.
+
+        ``start`` is what was believed after nearly the same cells, which is changed.
+        """
+        posterior, sums = start or Posterior.before(shape, values), _sums(index, shape)
         with threads_for(len(values), values.device):
             _converge(posterior, sums, values, self.sweeps, self.tolerance, report)
         return posterior

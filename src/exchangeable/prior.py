@@ -50,7 +50,7 @@ SWEPT = 1_500_000
 LEAST_SWEEPS = 12
 MOST_SWEEPS = 30
 LAST_SWEEPS = 4
-"""Rounds over all cells, after those over most of them."""
+"""Rounds over all cells of a large table, after those over most of them."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,10 @@ def _believed(
             start = factorization.believed(some, theirs, shape, biases=before)
             given = [part for one in (before, start) for part in one.answers(index[out])]
             tried.append(torch.stack([values[out], *given]))
-    if start is not None:
+    if start is not None and sweeps < MOST_SWEEPS:
         factorization = replace(factorization, sweeps=LAST_SWEEPS)
+    else:  # a small table's factors would depend on which cells were left out
+        start = None
     factors = factorization.believed(index, values, shape, biases=biases, start=start)
     return biases, factors, _trust(torch.cat(tried, dim=1)) if tried else Trust()
 

@@ -218,7 +218,7 @@ def train(
         while run.step < config.steps and not _given_up(run, config):
             run.views, shown = turns.shown(run.views, run.step, run.draws)
             try:
-                loss = _step(run, codec, task, shown, config, how, captured)
+                loss = take_step(run, codec, task, shown, config, how, captured)
             except Failed:
                 if save is not None:
                     save(run)  # the best weights so far are worth keeping
@@ -243,15 +243,16 @@ def train(
             run.best_step = run.step
 
 
-def _step(
+def take_step(
     run: Run,
     codec: Codec,
     task: Task,
     shown: Shown,
     config: TrainingConfig,
     how: How,
-    captured: Captured | None,
+    captured: Captured | None = None,
 ) -> float:
+    """Predict what is hidden, and move the weights; the loss before that."""
     some, hide, known = shown
     device = some.values.device
     first, last = how.among.share(len(some))

@@ -27,7 +27,7 @@ from exchangeable.distributions import (
 from exchangeable.errors import InputError
 from exchangeable.scale import Scale
 
-Loss = Literal["cross-entropy", "squared", "both"]
+Loss = Literal["cross-entropy", "squared", "both", "relative"]
 Encoding = Literal["one-hot", "scale-free"]
 
 MOST_ONE_HOT = 20
@@ -202,11 +202,17 @@ def codec_of_json(stored: dict[str, Any]) -> Codec:
 def loss_of(
     answers: Distribution, truth: Tensor, reference: Reference, kind: Loss, squared_weight: float
 ) -> Tensor:
-    """How wrong the answers are: of their distribution, of their mean, or both added."""
+    """How wrong the answers are: of their distribution, of their mean, or both added.
+
+    By "relative" the logarithm of the mean's error is added, so that a table with little noise
+    counts as much as one with much.
+    """
     surprise = -answers.log_likelihood(truth).mean()
     if kind == "cross-entropy":
         return surprise
     squared = ((answers.mean() - truth) / reference.deviation).square().mean()
+    if kind == "relative":
+        return surprise + squared_weight * 0.5 * squared.clamp(min=1e-8).log()
     return squared if kind == "squared" else surprise + squared_weight * squared
 
 

@@ -1,0 +1,280 @@
+"""Pretraining: a model learns from synthetic tables alone, each of them seen once.
+
+A step is about a table of its own. Other processes draw it, hide some of its cells and find what
+closed-form methods say of all from those that are left; the model learns to say more. Which
+tables come is told by the seed, however many processes draw them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from exchangeable import checkpoint
+from exchangeable.array import ExchangeableArray, Support
+from exchangeable.configs import ResidualConfig
+from exchangeable.errors import InputError
+from exchangeable.hiding import hidden
+from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
+from exchangeable.prior import Prior
+from exchangeable.recipes import build
+from exchangeable.scale import Scale
+from exchangeable.settings import TrainingConfig
+from exchangeable.synthetic import draw
+from exchangeable.threads import threads_for
+from exchangeable.trained import TrainedModel
+from exchangeable.training import How, Progress, Run, Task, encoding, narrow, take_step
+from exchangeable.values import Reference, ScaleFree
+from exchangeable.views import Shown
+
+AHEAD = 4
+"""Tables per process that are drawn before they are needed."""
+
+JUDGED = 1
+LEARNED = 0
+"""What the streams of tables are told by, beside the seed."""
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """What a model is pretrained with: weights are a function of this."""
+
+    model: ResidualConfig
+    training: TrainingConfig
+    cells: int = 10_000
+    """Of a table, at most."""
+    judged: int = 200
+    """Tables that the model is judged by, and never learns from."""
+
+
+def curriculum(order: int = 2, *, seed: int = 0, **changed: Any) -> Curriculum:
+    """That of the model in the package, for tables of some order; ``changed`` are settings."""
+    codec = ScaleFree()
+    model = ResidualConfig(
+        codec.in_channels,
+        codec.out_channels,
+        order,
+        width=64,
+        depth=6,
+        pooling=("mean",),
+        activation="gated",
+        dropout=0.0,
+        prior=12,
+        compared=30_000_000_000,
+    )
+    training = TrainingConfig(
+        steps=30_000,
+        learning_rate=2e-3,
+        warm_up=0.02,
+        weight_decay=0.1,
+        average=0.999,
+        loss="relative",
+        squared_weight=1.0,
+        hide_least=0.1,
+        hide_most=0.5,
+        evaluate_every=1000,
+        seed=seed,
+    )
+    parts: dict[str, Any] = {"model": model, "training": training}
+    own: dict[str, Any] = {}
+    for name, value in changed.items():
+        part = next((p for p, made in parts.items() if hasattr(made, name)), None)
+        if part is None:
+            own[name] = value
+        else:
+            own.setdefault(part, {})[name] = value
+    model = replace(model, **own.pop("model", {}))
+    training = replace(training, **own.pop("training", {}))
+    return Curriculum(model, training, **own)
+
+
+class Lesson(NamedTuple):
+    """A table, some of whose cells are hidden, and what is known of all from the others."""
+
+    shown: Shown
+    reference: Reference
+
+    def to(self, device: torch.device) -> Lesson:
+        cells, hide, known = self.shown
+        assert known is not None
+        return self._replace(shown=Shown(cells.to(device), hide.to(device), known.to(device)))
+
+
+# Lessons ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A lesson as arrays, which pass from one process to another."""
+
+    index: NDArray[np.int32]
+    values: NDArray[np.float64]
+    shape: tuple[int, ...]
+    hide: NDArray[np.bool_]
+    known: NDArray[np.float32]
+    scale: Scale
+
+    def lesson(self) -> Lesson:
+        support = Support(torch.from_numpy(self.index).long(), self.shape)
+        cells = ExchangeableArray.trusted(support, torch.from_numpy(self.values)[:, None])
+        shown = Shown(cells, torch.from_numpy(self.hide), torch.from_numpy(self.known))
+        return Lesson(shown, Reference.of(self.values[~self.hide], self.scale))
+
+
+def prepared(plan: Curriculum, stream: int, number: int) -> Packed:
+    """One table of a stream: drawn, partly hidden, and what a prior says of it."""
+    seed = [plan.training.seed, stream, number]
+    table = draw(seed, plan.model.order, plan.cells)
+    support = Support(torch.from_numpy(table.index), table.shape)
+    cells = ExchangeableArray.trusted(support, torch.from_numpy(table.values)[:, None])
+    hide = hidden(support, plan.training, np.random.default_rng([*seed, 1]))
+    if hide.all():  # something must be seen
+        hide[0] = False
+    reference = Reference.of(table.values[~hide.numpy()], table.scale)
+    prior = Prior.of(cells.take(~hide), reference, plan.model.prior, plan.model.compared)
+    index, known = table.index.astype(np.int32), prior(support.index).numpy()
+    return Packed(index, table.values, table.shape, hide.numpy(), known, table.scale)
+
+
+def lessons(plan: Curriculum, stream: int, first: int, last: int, workers: int) -> Iterator[Lesson]:
+    """Those of a stream from one number to another, in order."""
+    if not workers:
+        yield from (prepared(plan, stream, number).lesson() for number in range(first, last))
+        return
+    waiting: deque[Future[Packed]] = deque()
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads,
+                               initargs=(1,))  # fmt: skip
+    try:
+        for number in range(first, last):
+            waiting.append(pool.submit(prepared, plan, stream, number))
+            if len(waiting) > AHEAD * workers:
+                yield waiting.popleft().result().lesson()
+        while waiting:
+            yield waiting.popleft().result().lesson()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+# Learning --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """How pretraining is carried out, which has no say in what comes out but for rounding."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    workers: int = 0
+    """Processes that draw tables beside the one that learns; 0: it draws them itself."""
+    save_every: float = 60.0
+    """Seconds between two savings."""
+    seconds: float = math.inf
+    """After which it stops, saved, to be gone on with."""
+    report: Callable[[Progress], None] | None = None
+
+
+def pretrain(plan: Curriculum, folder: str | Path, how: Circumstances) -> TrainedModel:
+    """Learn to the end, or go on where the folder stands."""
+    codec = ScaleFree()
+    run = Run.start(build(plan.model, plan.training.seed).to(how.device), plan.training)
+    trained = TrainedModel(plan.model, codec, run.best, plan.training, "pretrained", _facts(plan))
+    if checkpoint.exists(folder):
+        before = checkpoint.load(folder)
+        if before.facts.get("curriculum") != trained.facts["curriculum"]:
+            raise InputError(f"{folder}: the model there was begun with other settings")
+        if "run" not in before.config:
+            return TrainedModel.load(folder)
+        run.restore(before.tensors["training"], before.config["run"])
+
+    def save() -> None:
+        trained.told(run).save(folder, run=run)
+
+    with stoppable() as asked_to_stop, clear_about_memory(), threads_for(plan.cells, how.device):
+        _learn(run, plan, how, save, asked_to_stop)
+    finished = trained.told(run)
+    finished.save(folder)
+    return finished
+
+
+def _learn(
+    run: Run,
+    plan: Curriculum,
+    how: Circumstances,
+    save: Callable[[], None],
+    asked_to_stop: Callable[[], bool],
+) -> None:
+    config, codec, device = plan.training, ScaleFree(), how.device
+    judges = [one.to(device) for one in lessons(plan, JUDGED, 0, plan.judged, how.workers)]
+    started = saved = time.perf_counter()
+    first, cells = run.step, 0
+    if run.step == 0 and not run.history:
+        run.judge(_judged(run, judges), loss=0.0)
+    for lesson in lessons(plan, LEARNED, run.step, config.steps, how.workers):
+        shown, reference = lesson.to(device)
+        task = Task(shown.cells, shown.cells, reference)
+        loss = take_step(run, codec, task, shown, config, How())
+        run.step += 1
+        run.average(config.average)
+        cells += len(shown.cells)
+        if run.step % config.evaluate_every == 0 or run.step == config.steps:
+            run.judge(_judged(run, judges), loss)
+        now = time.perf_counter()
+        if how.report is not None:
+            taken = (now - started) / (run.step - first)
+            last = run.history[-1]["validation_rmse"] if run.history else None
+            left = (config.steps - run.step) * taken
+            how.report(
+                Progress(
+                    run.step, config.steps, loss, last, run.best_rmse,
+                    cells / (now - started), left,
+                )
+            )  # fmt: skip
+        stopping = asked_to_stop() or now - started > how.seconds
+        if stopping or now - saved > how.save_every:
+            save()
+            saved = now
+        if stopping:
+            raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, saved")
+
+
+@torch.no_grad()
+def _judged(run: Run, judges: list[Lesson]) -> float:
+    """RMSE on hidden cells as a share of that of the prior, the geometric mean over tables."""
+    total = 0.0
+    for shown, reference in judges:
+        total += math.log(error_of(run.averaged, shown, reference))
+    return math.exp(total / len(judges))
+
+
+def error_of(model: Any, shown: Shown, reference: Reference) -> float:
+    """RMSE of the hidden cells, over that of the prior's own answers."""
+    codec, known = ScaleFree(), shown.known
+    assert known is not None
+    truth = shown.cells.values[shown.hide].squeeze(1).double()
+    with narrow(truth.device, "auto"):
+        encode = encoding(codec, reference)
+        outputs = model.rebuild(shown.cells, shown.hide, encode=encode, known=known)
+    none = torch.cat([torch.zeros_like(outputs[:, :-2]), outputs[:, -2:]], dim=1)
+    mine, before = (codec.read(part.double(), reference).mean() - truth for part in (outputs, none))
+    return _size(mine) / _size(before)
+
+
+def _size(errors: Tensor) -> float:
+    return max(float(errors.square().mean().sqrt()), 1e-9)
+
+
+def _facts(plan: Curriculum) -> dict[str, Any]:
+    told = json.loads(json.dumps(asdict(plan)))
+    return {"trained on": "synthetic tables alone", "curriculum": told}

@@ -24,11 +24,11 @@ Floats = NDArray[np.float64]
 Part = Callable[[Index], Floats]
 """What is a function of a cell's members: (E, D) -> (E,), of mean 0 and variance 1 or so."""
 
-SIZES = (20, 5_000)
+SIZES = (5, 5_000)
 """Members of an axis."""
 CELLS_PER_MEMBER = (1.5, 300.0)
-"""On average over all members."""
-FEWEST = 60
+"""On average over the members of an axis."""
+FEWEST = 100
 """Cells, unless a table has fewer places."""
 _ALL = 400_000
 """Places up to which each is considered in turn."""
@@ -52,16 +52,25 @@ def draw(seed: int | Sequence[int], order: int = 2, most: int = 60_000) -> Synth
     if order < 1 or most < 1:
         raise InputError(f"order and most must be 1 or more, but are {order} and {most}")
     rng = np.random.default_rng(seed)
-    shape = tuple(round(_between(rng, *SIZES)) for _ in range(order))
-    wanted = _between(rng, *CELLS_PER_MEMBER) * sum(shape) / order
-    wanted = round(min(max(wanted, FEWEST), most, np.prod(np.array(shape, float))))
+    shape, wanted = _size(rng, order, most)
     biases = [_bias(rng, size) for size in shape]
     interactions = [_interaction(rng, shape) for _ in range(rng.integers(1, 4))]
-    signal, noise = _signal(rng, biases, interactions)
-    index = _observed(rng, shape, wanted, biases, interactions, signal)
+    signal, noise = _signal(rng, biases, [part for part, _ in interactions])
+    index = _observed(rng, shape, wanted, biases, [other for _, other in interactions], signal)
     own = signal(index) + np.sqrt(noise) * _noise(rng, index, shape)
     values, scale = _on_a_scale(rng, _by_habit(rng, own, index, shape), index, shape)
     return Synthetic(index, values, shape, scale, noise)
+
+
+def _size(rng: Generator, order: int, most: int) -> tuple[tuple[int, ...], int]:
+    """Members of each axis and cells: few or many cells for each member, whatever their number."""
+    least = FEWEST if rng.random() < 0.3 else most / 10
+    cells = _between(rng, min(least, most), most)
+    shape = tuple(
+        round(min(max(cells / _between(rng, *CELLS_PER_MEMBER), SIZES[0]), SIZES[1]))
+        for _ in range(order)
+    )
+    return shape, max(1, round(min(cells, np.prod(np.array(shape, float)))))
 
 
 # Values ----------------------------------------------------------------------------------
@@ -78,24 +87,29 @@ def _bias(rng: Generator, size: int) -> Floats:
     return _standard(drawn)
 
 
-def _interaction(rng: Generator, shape: tuple[int, ...]) -> Part:
-    """Of two axes or more, by one of the kinds."""
+def _interaction(rng: Generator, shape: tuple[int, ...]) -> tuple[Part, Part]:
+    """Of two axes or more, by one of the kinds; and another function of the same members.
+
+    Who likes the same often looks at the same, too, though that is another matter.
+    """
     order = len(shape)
     number = order if order < 3 or rng.random() < 0.3 else 2
     axes = tuple(sorted(rng.choice(order, size=number, replace=False).tolist()))
-    kinds: list[Callable[[Generator, tuple[int, ...], tuple[int, ...]], Part]]
     kinds = [_low_rank, _low_rank, _low_rank, _clusters, _nearness, _network]
-    part = kinds[int(rng.integers(len(kinds)))](rng, shape, axes)
+    made = kinds[int(rng.integers(len(kinds)))](rng, shape, axes)
     probe = np.stack([rng.integers(size, size=_PROBED) for size in shape], axis=1)
+    return _scaled(made(), probe), _scaled(made(), probe)
+
+
+def _scaled(part: Part, probe: Index) -> Part:
     found = part(probe)
     centre, spread = found.mean(), found.std()
     return lambda index: (part(index) - centre) / max(spread, 1e-9)
 
 
-def _low_rank(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Part:
+def _low_rank(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Callable[[], Part]:
     """Sums of products of the members' vectors, dense, few entries at a time, or none below 0."""
-    rank = round(_between(rng, 1, 30))
-    weights = np.arange(1, rank + 1) ** -rng.uniform(0, 1.2)
+    rank, decay = round(_between(rng, 1, 20)), rng.uniform(0, 1.5)
     vectors = {axis: rng.normal(size=(shape[axis], rank)) for axis in axes}
     kind = rng.random()
     if kind < 0.2:
@@ -104,16 +118,21 @@ def _low_rank(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> 
     elif kind < 0.35:
         vectors = {axis: np.abs(own) for axis, own in vectors.items()}
 
-    def part(index: Index) -> Floats:
-        products = weights
-        for axis in axes:
-            products = products * vectors[axis][index[:, axis]]
-        return np.asarray(products.sum(axis=1))
+    def made() -> Part:
+        weights = rng.permutation(np.arange(1, rank + 1.0)) ** -decay
 
-    return part
+        def part(index: Index) -> Floats:
+            products = weights
+            for axis in axes:
+                products = products * vectors[axis][index[:, axis]]
+            return np.asarray(products.sum(axis=1))
+
+        return part
+
+    return made
 
 
-def _clusters(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Part:
+def _clusters(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Callable[[], Part]:
     """Members are of sorts, and what sorts have with each other is drawn."""
     sorts = [int(rng.integers(2, 13)) for _ in axes]
     shares = [rng.dirichlet(np.full(number, 1.5)) for number in sorts]
@@ -121,34 +140,47 @@ def _clusters(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> 
         axis: rng.choice(number, size=shape[axis], p=share)
         for axis, number, share in zip(axes, sorts, shares, strict=True)
     }
-    block = rng.normal(size=sorts)
-    return lambda index: block[tuple(own[axis][index[:, axis]] for axis in axes)]
+
+    def made() -> Part:
+        block = rng.normal(size=sorts)
+        return lambda index: block[tuple(own[axis][index[:, axis]] for axis in axes)]
+
+    return made
 
 
-def _nearness(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Part:
+def _nearness(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Callable[[], Part]:
     """Members that are near each other have much: of some ideal point, from one side or both."""
-    rank, power = int(rng.integers(1, 5)), rng.uniform(0.5, 1.0)
+    rank = int(rng.integers(1, 5))
     places = {axis: rng.normal(size=(shape[axis], rank)) for axis in axes}
 
-    def part(index: Index) -> Floats:
-        cells = np.stack([places[axis][index[:, axis]] for axis in axes])
-        return -(((cells - cells.mean(axis=0)) ** 2).sum(axis=(0, 2)) ** power)
+    def made() -> Part:
+        power = rng.uniform(0.5, 1.0)
 
-    return part
+        def part(index: Index) -> Floats:
+            cells = np.stack([places[axis][index[:, axis]] for axis in axes])
+            return -(((cells - cells.mean(axis=0)) ** 2).sum(axis=(0, 2)) ** power)
+
+        return part
+
+    return made
 
 
-def _network(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Part:
+def _network(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Callable[[], Part]:
     """A function of the members' vectors that is drawn, of one hidden layer."""
     rank, width = int(rng.integers(1, 5)), 16
     vectors = {axis: rng.normal(size=(shape[axis], rank)) for axis in axes}
-    first = rng.normal(size=(rank * len(axes), width)) * rng.uniform(0.7, 2)
-    shift, last = rng.normal(size=width), rng.normal(size=width)
 
-    def part(index: Index) -> Floats:
-        cells = np.concatenate([vectors[axis][index[:, axis]] for axis in axes], axis=1)
-        return np.asarray(np.tanh(cells @ first + shift) @ last)
+    def made() -> Part:
+        first = rng.normal(size=(rank * len(axes), width)) * rng.uniform(0.7, 2)
+        shift, last = rng.normal(size=width), rng.normal(size=width)
 
-    return part
+        def part(index: Index) -> Floats:
+            cells = np.concatenate([vectors[axis][index[:, axis]] for axis in axes], axis=1)
+            return np.asarray(np.tanh(cells @ first + shift) @ last)
+
+        return part
+
+    return made
 
 
 def _signal(
@@ -156,8 +188,8 @@ def _signal(
 ) -> tuple[Part, float]:
     """All but the noise, and its share of the variance: together they have variance 1."""
     of_biases = rng.gamma(1.0, size=len(biases))
-    of_parts = rng.gamma(1.0 / len(interactions), size=len(interactions)) * rng.uniform(0, 1.5)
-    of_noise = rng.gamma(2.0) + 0.02
+    of_parts = rng.gamma(1.5 / len(interactions), size=len(interactions)) * rng.uniform(0, 2.5)
+    of_noise = rng.gamma(1.5) + 0.05
     whole = of_biases.sum() + of_parts.sum() + of_noise
     of_biases, of_parts = np.sqrt(of_biases / whole), np.sqrt(of_parts / whole)
 
@@ -202,15 +234,15 @@ def _observed(
         along = rng.uniform(-0.3, 0.7)
         drawn = along * bias + np.sqrt(1 - along**2) * rng.normal(size=size)
         activity.append(rng.uniform(0, 1.6) * drawn)
-    same = rng.uniform(0, 1.5) * (rng.random() < 0.7)
-    other = rng.uniform(0, 1.5) * (rng.random() < 0.5)
+    same = rng.uniform(0, 3.5) * (rng.random() < 0.85)
+    other = rng.uniform(0, 1.5) * (rng.random() < 0.4)
     liked = rng.uniform(0, 1.0) * (rng.random() < 0.6)
-    further = _interaction(rng, shape)
+    further, _ = _interaction(rng, shape)
 
     def fitting(index: Index) -> Floats:
         together = sum((part(index) for part in interactions), np.zeros(len(index)))
         found = same * together / np.sqrt(len(interactions)) + other * further(index)
-        return np.clip(found + liked * signal(index), -4, 4)
+        return np.clip(found + liked * signal(index), -6, 6)
 
     if np.prod(np.array(shape, float)) <= max(_ALL, 4 * wanted):
         index = np.stack(np.unravel_index(np.arange(np.prod(shape)), shape), axis=1)

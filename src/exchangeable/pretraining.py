@@ -29,6 +29,7 @@ from exchangeable.configs import ResidualConfig
 from exchangeable.errors import InputError
 from exchangeable.hiding import hidden
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
+from exchangeable.memory import MemoryModel
 from exchangeable.prior import Prior
 from exchangeable.recipes import build
 from exchangeable.scale import Scale
@@ -88,17 +89,21 @@ def curriculum(order: int = 2, *, seed: int = 0, **changed: Any) -> Curriculum:
         evaluate_every=1000,
         seed=seed,
     )
-    parts: dict[str, Any] = {"model": model, "training": training}
-    own: dict[str, Any] = {}
+    plan = Curriculum(model, training)
     for name, value in changed.items():
-        part = next((p for p, made in parts.items() if hasattr(made, name)), None)
-        if part is None:
-            own[name] = value
-        else:
-            own.setdefault(part, {})[name] = value
-    model = replace(model, **own.pop("model", {}))
-    training = replace(training, **own.pop("training", {}))
-    return Curriculum(model, training, **own)
+        plan = _changed(plan, name, value)
+    return plan
+
+
+def _changed(plan: Curriculum, name: str, value: Any) -> Curriculum:
+    """With one setting of it, of its model or of how that is trained, replaced."""
+    if name in ("cells", "judged"):
+        return replace(plan, **{name: value})
+    for part in ("model", "training"):
+        own = getattr(plan, part)
+        if hasattr(own, name):
+            return replace(plan, **{part: replace(own, **{name: value})})
+    raise InputError(f"a curriculum has no setting {name!r}")
 
 
 class Lesson(NamedTuple):
@@ -247,9 +252,11 @@ def _learn(
             saved = now
         if stopping:
             raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, saved")
+    # No table comes twice, so nothing is learned by heart: the last weights are the result.
+    run.best.load_state_dict(run.averaged.state_dict())
+    run.best_step, run.best_rmse = run.step, run.history[-1]["validation_rmse"]
 
 
-@torch.no_grad()
 def _judged(run: Run, judges: list[Lesson]) -> float:
     """RMSE on hidden cells as a share of that of the prior, the geometric mean over tables."""
     total = 0.0
@@ -258,7 +265,8 @@ def _judged(run: Run, judges: list[Lesson]) -> float:
     return math.exp(total / len(judges))
 
 
-def error_of(model: Any, shown: Shown, reference: Reference) -> float:
+@torch.no_grad()
+def error_of(model: MemoryModel, shown: Shown, reference: Reference) -> float:
     """RMSE of the hidden cells, over that of the prior's own answers."""
     codec, known = ScaleFree(), shown.known
     assert known is not None

@@ -188,7 +188,7 @@ def _signal(
 ) -> tuple[Part, float]:
     """All but the noise, and its share of the variance: together they have variance 1."""
     of_biases = rng.gamma(1.0, size=len(biases))
-    of_parts = rng.gamma(1.5 / len(interactions), size=len(interactions)) * rng.uniform(0, 2.5)
+    of_parts = rng.gamma(1.5 / len(interactions), size=len(interactions)) * rng.uniform(0, 3.0)
     of_noise = rng.gamma(1.5) + 0.05
     whole = of_biases.sum() + of_parts.sum() + of_noise
     of_biases, of_parts = np.sqrt(of_biases / whole), np.sqrt(of_parts / whole)
@@ -234,9 +234,9 @@ def _observed(
         along = rng.uniform(-0.3, 0.7)
         drawn = along * bias + np.sqrt(1 - along**2) * rng.normal(size=size)
         activity.append(rng.uniform(0, 1.6) * drawn)
-    same = rng.uniform(0, 3.5) * (rng.random() < 0.85)
+    same = rng.uniform(0, 4.0) * (rng.random() < 0.9)
     other = rng.uniform(0, 1.5) * (rng.random() < 0.4)
-    liked = rng.uniform(0, 1.0) * (rng.random() < 0.6)
+    liked = rng.uniform(0, 2.0) * (rng.random() < 0.6)
     further, _ = _interaction(rng, shape)
 
     def fitting(index: Index) -> Floats:

@@ -1,0 +1,83 @@
+"""A model learns from synthetic tables alone: what comes is told by the seed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from exchangeable.errors import InputError
+from exchangeable.interruption import Interrupted
+from exchangeable.pretraining import (
+    JUDGED,
+    LEARNED,
+    Circumstances,
+    curriculum,
+    error_of,
+    lessons,
+    prepared,
+    pretrain,
+)
+from exchangeable.recipes import build
+from exchangeable.trained import TrainedModel
+
+PLAN = curriculum(
+    steps=3, cells=120, judged=2, evaluate_every=2, width=8, depth=2, prior=2, learning_rate=1e-2
+)
+ALONE = Circumstances()
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_lessons_are_told_by_their_numbers_whoever_draws_them():
+    alone, shared = (list(lessons(PLAN, LEARNED, 1, 4, workers)) for workers in (0, 2))
+    for one, other in zip(alone, shared, strict=True):
+        assert one.reference == other.reference
+        assert torch.equal(one.shown.cells.values, other.shown.cells.values)
+        assert torch.equal(one.shown.hide, other.shown.hide)
+        torch.testing.assert_close(one.shown.known, other.shown.known)
+    streams = (prepared(PLAN, stream, 1) for stream in (LEARNED, JUDGED))
+    assert len({one.values.tobytes() for one in streams}) == 2
+
+
+def test_what_is_known_comes_from_cells_that_are_not_hidden():
+    for number in range(4):
+        lesson = prepared(PLAN, LEARNED, number).lesson()
+        cells, hide, known = lesson.shown
+        assert hide.any()
+        assert not hide.all()
+        assert known.shape == (len(cells), 10)
+        seen = cells.values[~hide].squeeze(1)
+        assert lesson.reference.mean == pytest.approx(float(seen.mean()))
+
+
+def test_before_it_has_learned_a_model_says_what_is_known():
+    lesson = prepared(PLAN, LEARNED, 0).lesson()
+    assert error_of(build(PLAN.model).eval(), *lesson) == pytest.approx(1.0)
+
+
+def test_stopped_and_gone_on_with_it_ends_with_the_same_weights(tmp_path):
+    whole = pretrain(PLAN, tmp_path / "whole", ALONE)
+    with pytest.raises(Interrupted, match="stopped after step 1 of 3, saved"):
+        pretrain(PLAN, tmp_path / "parts", replace(ALONE, seconds=0.0))
+    assert TrainedModel.load(tmp_path / "parts").facts["steps"] == 1
+    parts = pretrain(PLAN, tmp_path / "parts", ALONE)
+    assert same(whole.model, parts.model)
+    assert not same(whole.model, build(PLAN.model))
+    assert whole.facts == parts.facts
+    again = pretrain(PLAN, tmp_path / "whole", ALONE)  # finished: it is read
+    assert same(whole.model, again.model)
+
+
+def test_a_model_that_was_begun_otherwise_is_not_gone_on_with(tmp_path):
+    pretrain(PLAN, tmp_path / "m", ALONE)
+    with pytest.raises(InputError, match="was begun with other settings"):
+        pretrain(replace(PLAN, cells=121), tmp_path / "m", ALONE)
+
+
+def test_settings_have_names():
+    assert curriculum(3, cells=50).model.order == 3
+    assert curriculum(steps=7).training.steps == 7
+    with pytest.raises(InputError, match="a curriculum has no setting 'colour'"):
+        curriculum(colour=1)

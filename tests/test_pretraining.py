@@ -77,7 +77,9 @@ def test_a_model_that_was_begun_otherwise_is_not_gone_on_with(tmp_path):
 
 
 def test_settings_have_names():
-    assert curriculum(3, cells=50).model.order == 3
+    assert curriculum(order=3, cells=50).model.order == 3
     assert curriculum(steps=7).training.steps == 7
     with pytest.raises(InputError, match="a curriculum has no setting 'colour'"):
         curriculum(colour=1)
+    with pytest.raises(InputError, match="order must be a whole number of 1 or more, but is 0"):
+        curriculum(order=0)

@@ -48,12 +48,12 @@ def test_draws_are_of_many_kinds():
     assert {5, 10, 101} <= {number for _, number in kinds}
     cells = [len(table.values) / np.mean(table.shape) for table in DRAWS]
     assert min(cells) < 2 * CELLS_PER_MEMBER[0]
-    assert max(cells) > 50
+    assert max(cells) > 40
     full = [len(table.values) / np.prod(table.shape) for table in DRAWS]
     assert min(full) < 0.002
     assert max(full) > 0.9
     noise = [table.noise for table in DRAWS]
-    assert np.quantile(noise, [0.1, 0.9]) == pytest.approx([0.2, 0.75], abs=0.15)
+    assert np.quantile(noise, [0.1, 0.9]) == pytest.approx([0.1, 0.6], abs=0.1)
 
 
 def test_degrees_are_skewed_in_some_and_even_in_others():
@@ -68,7 +68,7 @@ def test_degrees_are_skewed_in_some_and_even_in_others():
 
 def test_biases_say_something_of_hidden_cells_but_not_all():
     gains = []
-    for table in DRAWS[:25]:
+    for table in [table for table in DRAWS if len(table.values) > 300][:25]:
         hidden = np.arange(len(table.values)) % 5 == 0
         fitted = Bias().fit(table.index[~hidden], table.values[~hidden], table.shape)
         error = fitted.predict(table.index[hidden])[0] - table.values[hidden]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -61,13 +62,12 @@ class Curriculum:
     """Tables that the model is judged by, and never learns from."""
 
 
-def curriculum(order: int = 2, *, seed: int = 0, **changed: Any) -> Curriculum:
-    """That of the model in the package, for tables of some order; ``changed`` are settings."""
+def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
+    """One that does well on real tables; ``changed`` are settings of it by name."""
     codec = ScaleFree()
     model = ResidualConfig(
         codec.in_channels,
         codec.out_channels,
-        order,
         width=64,
         depth=6,
         pooling=("mean",),
@@ -90,8 +90,11 @@ def curriculum(order: int = 2, *, seed: int = 0, **changed: Any) -> Curriculum:
         seed=seed,
     )
     plan = Curriculum(model, training)
-    for name, value in changed.items():
-        plan = _changed(plan, name, value)
+    try:
+        for name, value in changed.items():
+            plan = _changed(plan, name, value)
+    except ValueError as wrong:  # a configuration says what is wrong with it
+        raise InputError(str(wrong)) from wrong
     return plan
 
 
@@ -160,8 +163,7 @@ def lessons(plan: Curriculum, stream: int, first: int, last: int, workers: int) 
         yield from (prepared(plan, stream, number).lesson() for number in range(first, last))
         return
     waiting: deque[Future[Packed]] = deque()
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads,
-                               initargs=(1,))  # fmt: skip
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_work)
     try:
         for number in range(first, last):
             waiting.append(pool.submit(prepared, plan, stream, number))
@@ -171,6 +173,13 @@ def lessons(plan: Curriculum, stream: int, first: int, last: int, workers: int) 
             yield waiting.popleft().result().lesson()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _work() -> None:
+    """One thread each; who stops the whole stops the first process, which ends the others."""
+    torch.set_num_threads(1)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 # Learning --------------------------------------------------------------------------------
@@ -221,6 +230,8 @@ def _learn(
     asked_to_stop: Callable[[], bool],
 ) -> None:
     config, codec, device = plan.training, ScaleFree(), how.device
+    if how.report is not None:  # tables to be judged by come first, which takes a while
+        how.report(Progress(run.step, config.steps, math.nan, None, None, 0.0, math.nan))
     judges = [one.to(device) for one in lessons(plan, JUDGED, 0, plan.judged, how.workers)]
     started = saved = time.perf_counter()
     first, cells = run.step, 0

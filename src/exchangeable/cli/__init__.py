@@ -16,6 +16,7 @@ from exchangeable.cli.completing import complete, factorize, recommend
 from exchangeable.cli.data import data
 from exchangeable.cli.judging import doctor, evaluate
 from exchangeable.cli.learning import finetune, train
+from exchangeable.cli.pretraining import pretrain
 
 app = typer.Typer(
     help="Complete tables of interactions between sets.",
@@ -23,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (complete, recommend, factorize, train, finetune, evaluate, doctor):
+for command in (complete, recommend, factorize, train, finetune, pretrain, evaluate, doctor):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -139,7 +139,7 @@ def stop_after(monkeypatch, steps):
     """Send ourselves a signal in the midst of a step, as a batch system does."""
     from exchangeable import training
 
-    real, done = training._step, []
+    real, done = training.take_step, []
 
     def step(*args):
         done.append(1)
@@ -147,7 +147,7 @@ def stop_after(monkeypatch, steps):
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*args)
 
-    monkeypatch.setattr(training, "_step", step)
+    monkeypatch.setattr(training, "take_step", step)
 
 
 def test_a_signal_saves_what_there_is_and_resuming_gives_what_would_have_come(

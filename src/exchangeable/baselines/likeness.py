@@ -75,18 +75,23 @@ class Alike:
         asked = ((at != UNKNOWN) & known).nonzero().squeeze(1)
         asked = asked[member[asked].argsort(stable=True)]
         members, column = member[asked].unique_consecutive(return_inverse=True)
+        most = 2 * len(members) > self._unfolded.members
+        kept = self._kept if most or "_kept" in vars(self) else None  # not all for the sake of one
         total = len(self._unfolded.speakers) + len(self._unfolded)
         for part in chunks(len(members), max(1, AT_ONCE // total)):
             first, last = torch.searchsorted(column, column.new_tensor([part.start, part.stop]))
             some, own = asked[first:last], column[first:last] - part.start
-            result[some] = self._heard(members[part], at[some], own)
+            chosen = members[part]
+            weights = self._likeness(chosen) if kept is None else kept[:, :, chosen]
+            result[some] = self._heard(weights, at[some], own)
         return result
 
-    def _heard(self, members: Tensor, at: Tensor, column: Tensor) -> Tensor:
-        """What is said of combinations ``at`` (Q,) of some of the members: (Q, 4)."""
+    def _heard(self, likeness: Tensor, at: Tensor, column: Tensor) -> Tensor:
+        """What is said of combinations ``at`` (Q,) of members by column of likeness: (Q, 4)."""
         table, told = self._unfolded, []
-        for weights in self._weights(members):
-            if table.values.layout != torch.strided or FEW * len(at) > len(members) * len(table):
+        many = FEW * len(at) > likeness.shape[2] * len(table)
+        for weights in likeness:
+            if many or table.values.layout != torch.strided:
                 total = (table.ones_turned @ weights)[at, column]
                 mean = (table.values_turned @ weights)[at, column]
             else:
@@ -99,14 +104,6 @@ class Alike:
             told += [mean / (total + self.doubt), total / (total + self.doubt)]
         return torch.stack(told, dim=1)
 
-    def _weights(self, members: Tensor) -> Tensor:
-        """Of those who speak, by s and by p: (2, speakers, members)."""
-        if self._kept is None:
-            return self._likeness(members)
-        if len(members) == self._unfolded.members:
-            return self._kept
-        return self._kept[:, :, members]
-
     @cached_property
     def _kept(self) -> Tensor | None:
         table = self._unfolded
@@ -114,12 +111,11 @@ class Alike:
             return None
         everyone = torch.arange(table.members, device=self.index.device)
         size = max(1, AT_ONCE // (len(table.speakers) + len(table)))
-        if size >= len(everyone):
-            return self._likeness(everyone)
         parts = [self._likeness(everyone[part]) for part in chunks(table.members, size)]
-        return torch.cat(parts, dim=2)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
     def _likeness(self, members: Tensor) -> Tensor:
+        """Of those who speak with some members, by s and by p: (2, speakers, members)."""
         table = self._unfolded
         held, there = table.some(members)
         # In place where it can be: these are passes over members times members.

@@ -74,7 +74,6 @@ def _codec(problem: Problem) -> Codec:
 # they are; here they are averaged over some fifty steps, which takes the noise of dropout away.
 # Training ends when nothing has improved for a while.
 _PAPER = TrainingConfig(
-    steps=12_000,
     patience=20,
     learning_rate=5e-4,
     schedule="constant",

@@ -17,6 +17,7 @@ from exchangeable.pretraining import (
     prepared,
     pretrain,
 )
+from exchangeable.prior import Prior
 from exchangeable.recipes import build
 from exchangeable.trained import TrainedModel
 
@@ -50,6 +51,8 @@ def test_what_is_known_comes_from_cells_that_are_not_hidden():
         assert known.shape == (len(cells), 10)
         seen = cells.values[~hide].squeeze(1)
         assert lesson.reference.mean == pytest.approx(float(seen.mean()))
+        alone = Prior.of(cells.take(~hide), lesson.reference, PLAN.model.prior)
+        torch.testing.assert_close(known, alone(cells.support.index))
 
 
 def test_before_it_has_learned_a_model_says_what_is_known():
@@ -62,6 +65,9 @@ def test_stopped_and_gone_on_with_it_ends_with_the_same_weights(tmp_path):
     with pytest.raises(Interrupted, match="stopped after step 1 of 3, saved"):
         pretrain(PLAN, tmp_path / "parts", replace(ALONE, seconds=0.0))
     assert TrainedModel.load(tmp_path / "parts").facts["steps"] == 1
+    assert (
+        "hidden cells of synthetic tables alone" in (tmp_path / "parts" / "README.md").read_text()
+    )
     parts = pretrain(PLAN, tmp_path / "parts", ALONE)
     assert same(whole.model, parts.model)
     assert not same(whole.model, build(PLAN.model))
@@ -81,5 +87,7 @@ def test_settings_have_names():
     assert curriculum(steps=7).training.steps == 7
     with pytest.raises(InputError, match="a curriculum has no setting 'colour'"):
         curriculum(colour=1)
+    with pytest.raises(InputError, match="cells must be 1 or more, but is 0"):
+        curriculum(cells=0)
     with pytest.raises(InputError, match="order must be a whole number of 1 or more, but is 0"):
         curriculum(order=0)

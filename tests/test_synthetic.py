@@ -8,7 +8,7 @@ from exchangeable.errors import InputError
 from exchangeable.scale import Scale
 from exchangeable.synthetic import CELLS_PER_MEMBER, SIZES, draw
 
-DRAWS = [draw([7, number], most=6000) for number in range(60)]
+DRAWS = [draw([7, number], most=12_000) for number in range(60)]
 
 
 def test_a_seed_tells_the_table():
@@ -48,7 +48,7 @@ def test_draws_are_of_many_kinds():
     assert {5, 10, 101} <= {number for _, number in kinds}
     cells = [len(table.values) / np.mean(table.shape) for table in DRAWS]
     assert min(cells) < 2 * CELLS_PER_MEMBER[0]
-    assert max(cells) > 40
+    assert max(cells) > 50
     full = [len(table.values) / np.prod(table.shape) for table in DRAWS]
     assert min(full) < 0.002
     assert max(full) > 0.9

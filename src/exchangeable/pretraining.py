@@ -61,6 +61,11 @@ class Curriculum:
     judged: int = 200
     """Tables that the model is judged by, and never learns from."""
 
+    def __post_init__(self) -> None:
+        for name in ("cells", "judged"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be 1 or more, but is {getattr(self, name)}")
+
 
 def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
     """One that does well on real tables; ``changed`` are settings of it by name."""

@@ -36,6 +36,8 @@ _CONFIGS: dict[str, type[ModelConfig]] = {
     "residual": ResidualConfig,
 }
 
+_ITS_TABLE = "the table that is named above by its fingerprint"
+
 MEMBERS = "members."
 """Begins the names of tensors beside the weights: features of the members of one table."""
 
@@ -141,6 +143,7 @@ class TrainedModel:
 
     def _card(self) -> str:
         size = sum(weight.numel() for weight in self.model.parameters())
+        tables = self.facts.get("trained on", _ITS_TABLE)
         lines = [
             f"# {self.name}",
             "",
@@ -150,8 +153,8 @@ class TrainedModel:
             "",
             *[f"- {name}: {value}" for name, value in self.facts.items()],
             "",
-            "It was trained to predict hidden cells of the table that is named above by its "
-            "fingerprint; on other tables it may do worse than a bias per member: measure it.",
+            f"It was trained to predict hidden cells of {tables}; "
+            "on other tables it may do worse than a bias per member: measure it.",
             "",
         ]
         return "\n".join(lines)

@@ -15,8 +15,7 @@ import typer
 from exchangeable.cli.completing import complete, factorize, recommend
 from exchangeable.cli.data import data
 from exchangeable.cli.judging import doctor, evaluate
-from exchangeable.cli.learning import finetune, train
-from exchangeable.cli.pretraining import pretrain
+from exchangeable.cli.learning import finetune, pretrain, train
 
 app = typer.Typer(
     help="Complete tables of interactions between sets.",

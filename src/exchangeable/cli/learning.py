@@ -1,7 +1,8 @@
-"""``exchangeable train`` and ``finetune``: models to keep."""
+"""``exchangeable train``, ``finetune`` and ``pretrain``: models to keep."""
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from exchangeable.errors import InputError
 if TYPE_CHECKING:
     from exchangeable.table import Table
     from exchangeable.trained import TrainedModel
+    from exchangeable.training import Progress
 
 Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
 Batch = Annotated[
@@ -192,6 +194,53 @@ def finetune(
     assert isinstance(completer.answerer_, ModelAnswerer)
     completer.answerer_.trained.save(out)
     _end(teller, completer.answerer_.trained, out)
+
+
+@one_line
+def pretrain(
+    out: Annotated[Path, typer.Option(help="The folder for the model; one begun there goes on.")],
+    order: Annotated[int, typer.Option(help="Axes of the tables.")] = 2,
+    steps: Annotated[int | None, typer.Option(help="Gradient steps, a table each.")] = None,
+    cells: Annotated[int | None, typer.Option(help="Cells of a table, at most.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that draw tables; all cores but one.")
+    ] = None,
+    save_every: SaveEvery = 60.0,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on synthetic tables alone, for tables of any kind. Ctrl-C saves."""
+    _check_out(out, force=False, resume=True)
+    from exchangeable.budget import device_of
+    from exchangeable.fitting import reporting
+    from exchangeable.inputs import checked_seed
+    from exchangeable.pretraining import Circumstances, curriculum
+    from exchangeable.pretraining import pretrain as learn
+
+    changed = {"order": order, "steps": steps, "cells": cells}
+    given = {name: value for name, value in changed.items() if value is not None}
+    plan = curriculum(seed=checked_seed(seed), **given)
+    if workers is None:
+        workers = max(1, (os.cpu_count() or 1) - 1)
+    teller = Teller(as_json)
+    with watching() as watch:
+        told = reporting(watch)
+
+        def report(now: Progress) -> None:
+            if math.isnan(now.loss):
+                watch("drawing the tables it is judged by", now.step / now.steps)
+            else:
+                told(now)
+
+        how = Circumstances(device_of(device), workers, save_every, report=report)
+        trained = learn(plan, out, how)
+    error = trained.facts["validation RMSE"]
+    teller.know(out=str(out), error=error, steps=trained.facts["steps"])
+    teller.end(
+        f"pretrained: {trained.facts['steps']:,} tables; error on others {error:.4f} of that of "
+        f"what it starts from; saved in {out}"
+    )
 
 
 def _end(teller: Teller, trained: TrainedModel, out: Path) -> None:

@@ -6,6 +6,7 @@ Equal starts never separate, and random ones depend on how the members are numbe
 from __future__ import annotations
 
 import numpy as np
+import torch
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
@@ -59,7 +60,9 @@ def _all_leading(table: csr_array, number: int) -> tuple[Floats, Floats, Floats]
     if table.shape[0] > table.shape[1]:
         right, values, left = _all_leading(table.T, number)
         return left, values, right
-    squares, vectors = np.linalg.eigh((table @ table.T).toarray())
+    # torch's, since its threads are those that were asked for; numpy takes all there are.
+    found = torch.linalg.eigh(torch.from_numpy((table @ table.T).toarray()))
+    squares, vectors = (part.numpy() for part in found)
     left = vectors[:, ::-1][:, :number]
     values = np.sqrt(squares[::-1][:number].clip(min=0))
     right = (table.T @ left) / np.maximum(values, 1e-300)

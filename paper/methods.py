@@ -65,6 +65,9 @@ def _codec(problem: Problem) -> Codec:
     return codec_for(problem.scale)
 
 
+MANY = 500_000
+"""Cells of a large table."""
+
 # As the paper has them -------------------------------------------------------------------
 
 # Of the text only the architecture, the share of masked ratings and the loss are known. The rest is
@@ -110,11 +113,15 @@ def factorized_hiding(problem: Problem) -> Deep:
     training = replace(
         made.training, hide="rows", hide_least=0.05, hide_most=0.5, average=0.98, steps=8000
     )
+    if len(problem.values) >= MANY:  # too many to be learned by heart, and slow to learn at all
+        training = replace(
+            training, learning_rate=2e-3, weight_decay=0.1, schedule="cosine", steps=9000
+        )
     return replace(made, training=training)
 
 
 def _steps(problem: Problem) -> int:
-    return 12_000 if len(problem.values) < 500_000 else 4000
+    return 12_000 if len(problem.values) < MANY else 4000
 
 
 # Ours ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from exchangeable.pretraining import (
     JUDGED,
     LEARNED,
     Circumstances,
+    _every_side,
     curriculum,
     error_of,
     lessons,
@@ -53,6 +54,34 @@ def test_what_is_known_comes_from_cells_that_are_not_hidden():
         assert lesson.reference.mean == pytest.approx(float(seen.mean()))
         alone = Prior.of(cells.take(~hide), lesson.reference, PLAN.model.prior)
         torch.testing.assert_close(known, alone(cells.support.index))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_a_turned_table_is_known_as_if_it_had_been_drawn_so(order):
+    plan = curriculum(order=order, cells=120, prior=2)
+    lesson = prepared(plan, LEARNED, 2).lesson()
+    cells, hide, known = lesson.shown
+    for by in range(order):
+        turned, same_hide, turned_known = lesson.turned(by).shown
+        assert turned.shape == cells.shape[by:] + cells.shape[:by]
+        assert turned.values is cells.values
+        assert same_hide is hide
+        alone = Prior.of(turned.take(~hide), lesson.reference, plan.model.prior)
+        found = alone(turned.support.index)
+        # The axes are fitted in turn, and rounds end before the last digits stand.
+        torch.testing.assert_close(turned_known[:, :2], found[:, :2], rtol=0, atol=0.1)
+        torch.testing.assert_close(turned_known[:, 2:], found[:, 2:], rtol=0, atol=5e-3)
+    assert torch.equal(lesson.turned(0).shown.known, known)
+
+
+def test_a_step_comes_for_each_side_of_a_table_wherever_it_begins():
+    plan = replace(PLAN, training=replace(PLAN.training, steps=5))
+    every = [lesson.shown.cells.shape for lesson in _every_side(plan, 0, 0)]
+    assert len(every) == 5
+    assert every[1] == every[0][::-1]
+    for first in range(5):
+        rest = [lesson.shown.cells.shape for lesson in _every_side(plan, first, 0)]
+        assert rest == every[first:]
 
 
 def test_before_it_has_learned_a_model_says_what_is_known():

@@ -1,8 +1,9 @@
-"""Pretraining: a model learns from synthetic tables alone, each of them seen once.
+"""Pretraining: a model learns from synthetic tables alone, each of them seen from every side.
 
-A step is about a table of its own. Other processes draw it, hide some of its cells and find what
-closed-form methods say of all from those that are left; the model learns to say more. Which
-tables come is told by the seed, however many processes draw them.
+A step is about one table. Other processes draw it, hide some of its cells and find what closed-form
+methods say of all from those that are left; the model learns to say more. Once it is there, it is
+turned as well, so that each of its axes comes first in one step. Which tables come is told by the
+seed, however many processes draw them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from exchangeable.configs import ResidualConfig
 from exchangeable.errors import InputError
 from exchangeable.hiding import hidden
 from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
-from exchangeable.memory import MemoryModel
+from exchangeable.memory import ANCHOR, KNOWN_OF_AN_AXIS, MemoryModel
 from exchangeable.prior import Prior
 from exchangeable.recipes import build
 from exchangeable.scale import Scale
@@ -125,6 +126,17 @@ class Lesson(NamedTuple):
         assert known is not None
         return self._replace(shown=Shown(cells.to(device), hide.to(device), known.to(device)))
 
+    def turned(self, by: int) -> Lesson:
+        """The same table with another axis first, the others after it in turn."""
+        cells, hide, known = self.shown
+        assert known is not None
+        order = cells.order
+        axes = [(by + axis) % order for axis in range(order)]
+        said = known[:, ANCHOR:].unflatten(1, (order, KNOWN_OF_AN_AXIS))[:, axes].flatten(1)
+        support = Support(cells.support.index[:, axes], tuple(cells.shape[a] for a in axes))
+        turned = ExchangeableArray.trusted(support, cells.values)
+        return self._replace(shown=Shown(turned, hide, torch.cat([known[:, :ANCHOR], said], dim=1)))
+
 
 # Lessons ---------------------------------------------------------------------------------
 
@@ -178,6 +190,16 @@ def lessons(plan: Curriculum, stream: int, first: int, last: int, workers: int) 
             yield waiting.popleft().result().lesson()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _every_side(plan: Curriculum, step: int, workers: int) -> Iterator[Lesson]:
+    """The lessons of all steps from this one on: each table, turned as often as it has axes."""
+    sides, last = plan.model.order, plan.training.steps
+    for lesson in lessons(plan, LEARNED, step // sides, -(-last // sides), workers):
+        for side in range(step % sides, sides):
+            if step < last:
+                yield lesson.turned(side)
+                step += 1
 
 
 def _work() -> None:
@@ -242,7 +264,7 @@ def _learn(
     first, cells = run.step, 0
     if run.step == 0 and not run.history:
         run.judge(_judged(run, judges), loss=0.0)
-    for lesson in lessons(plan, LEARNED, run.step, config.steps, how.workers):
+    for lesson in _every_side(plan, run.step, how.workers):
         shown, reference = lesson.to(device)
         task = Task(shown.cells, shown.cells, reference)
         loss = take_step(run, codec, task, shown, config, How())
@@ -268,7 +290,7 @@ def _learn(
             saved = now
         if stopping:
             raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, saved")
-    # No table comes twice, so nothing is learned by heart: the last weights are the result.
+    # Hardly a table comes again, so nothing is learned by heart: the last weights are the result.
     run.best.load_state_dict(run.averaged.state_dict())
     run.best_step, run.best_rmse = run.step, run.history[-1]["validation_rmse"]
 

@@ -11,7 +11,7 @@ from exchangeable.pretraining import (
     JUDGED,
     LEARNED,
     Circumstances,
-    _every_side,
+    course,
     curriculum,
     error_of,
     lessons,
@@ -74,14 +74,31 @@ def test_a_turned_table_is_known_as_if_it_had_been_drawn_so(order):
     assert torch.equal(lesson.turned(0).shown.known, known)
 
 
-def test_a_step_comes_for_each_side_of_a_table_wherever_it_begins():
-    plan = replace(PLAN, training=replace(PLAN.training, steps=5))
-    every = [lesson.shown.cells.shape for lesson in _every_side(plan, 0, 0)]
-    assert len(every) == 5
-    assert every[1] == every[0][::-1]
-    for first in range(5):
-        rest = [lesson.shown.cells.shape for lesson in _every_side(plan, first, 0)]
-        assert rest == every[first:]
+def values_of(lessons):
+    return [sorted(lesson.shown.cells.values.squeeze(1).tolist()) for lesson in lessons]
+
+
+def test_new_tables_come_in_turn_and_kept_ones_between_them():
+    plan = replace(PLAN, visits=3, kept=2, training=replace(PLAN.training, steps=20))
+    new = values_of(lessons(plan, LEARNED, 0, 7, 0))
+    steps = list(course(plan, 0, 0))
+    came = values_of(steps)
+    assert len(came) == 20
+    assert came[::3] == new
+    for step, values in enumerate(came):
+        assert values in new[max(0, step // 3 - 1) : step // 3 + 1]
+    assert any(came[step] == new[step // 3 - 1] for step in range(3, 20) if step % 3)
+    first = steps[0].shown.cells.shape
+    assert {first, first[::-1]} == {one.shown.cells.shape for one in steps[:3]}
+
+
+def test_the_rest_of_a_course_is_the_same_wherever_it_begins():
+    plan = replace(PLAN, visits=2, kept=2, training=replace(PLAN.training, steps=9))
+    every = list(course(plan, 0, 0))
+    for first in (1, 4, 8):
+        rest = list(course(plan, first, 0))
+        assert values_of(rest) == values_of(every[first:])
+        assert [r.shown.cells.shape for r in rest] == [e.shown.cells.shape for e in every[first:]]
 
 
 def test_before_it_has_learned_a_model_says_what_is_known():

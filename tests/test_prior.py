@@ -397,19 +397,57 @@ def test_training_starts_where_the_prior_ends():
     assert run.best_rmse < 0.7 * plain.best_rmse
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("new", [0, 1])
-def test_one_who_joins_is_compared_as_if_it_had_always_been_there(axis, new):
-    table = ratings((20, 15))
+def one_joins(order, axis, new):
+    """One who joins, what is asked about it, and what is said of members that were there before."""
+    shape = (20, 15, 4)[:order]
+    table = ratings(shape)
     index, left = table.support.index, table.values.squeeze(1).cos()
-    own = index[:, new] == 7
+    own = index[:, new] == 7 % shape[new]
     moved = index[own].clone()
     moved[:, new] = 0
-    joined = Alike(index[~own], left[~own], (20, 15), axis).joined(new, moved, left[own])
-    asked = torch.from_numpy(every_cell((20, 15)))
-    asked = asked[asked[:, new] == 7]
-    expected = Alike(index, left, (20, 15), axis).said(asked)
+    before = Alike(index[~own], left[~own], shape, axis)
+    asked = torch.from_numpy(every_cell(shape))
+    asked = asked[asked[:, new] == 7 % shape[new]]
     there = asked.clone()
     there[:, new] = 0
+    return (
+        before,
+        before.joined(new, moved, left[own]),
+        Alike(index, left, shape, axis),
+        asked,
+        there,
+    )
+
+
+@pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 0), (3, 2)])
+def test_one_who_joins_is_compared_as_if_it_had_always_been_there(order, axis):
+    _, joined, together, asked, there = one_joins(order, axis, axis)
+    expected = together.said(asked)
     torch.testing.assert_close(joined.said(there), expected)
     assert (expected.abs() > 1e-3).all(dim=1).sum() > 5
+
+
+@pytest.mark.parametrize(("order", "axis", "new"), [(2, 0, 1), (2, 1, 0), (3, 0, 2), (3, 2, 1)])
+def test_others_speak_of_one_who_joins_by_how_they_were_alike_before(order, axis, new):
+    before, joined, together, asked, there = one_joins(order, axis, new)
+    found, exact = joined.said(there), together.said(asked)
+    assert (exact.abs() > 1e-3).all(dim=1).sum() > 5
+    assert float((found - exact).abs().mean()) < 0.3 * float(exact.abs().mean())
+    # The same by hand, of one cell: all others of its axis that have the same combination.
+    likeness = before._likeness(torch.arange(before.shape[axis]))
+    cell = int(found.abs().sum(dim=1).argmax())
+    others = [a for a in range(order) if a != axis]
+    same = (joined.index[:, others] == there[cell, others]).all(dim=1)
+    for kind, weights in enumerate(likeness):
+        heard = weights[joined.index[same, axis], there[cell, axis]]
+        total, said = heard.sum(), (heard * joined.residuals[same]).sum()
+        expected = torch.stack([said, total]) / (total + before.doubt)
+        torch.testing.assert_close(found[cell, 2 * kind : 2 * kind + 2], expected)
+
+
+def test_of_one_who_joins_with_unknown_members_or_no_cell_nothing_is_said():
+    before, joined, _, _, there = one_joins(2, 1, 0)
+    strange = there.clone()
+    strange[:, 1] = 99
+    assert not joined.said(strange).any()
+    assert not before.joined(0, joined.index[:0], joined.residuals[:0]).said(there).any()

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from exchangeable import checkpoint
+from exchangeable import checkpoint, shipped
 from exchangeable.answering import Answerer, Cells, ModelAnswerer, fitted_baseline
 from exchangeable.baselines import BASELINES
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import InputError
-from exchangeable.features import MemberFeatures
+from exchangeable.features import Members
 from exchangeable.labels import UNKNOWN, Codes
 from exchangeable.layers import Features
 from exchangeable.ordering import in_cell_order
@@ -27,6 +27,7 @@ from exchangeable.splits import by_share
 from exchangeable.table import Table
 from exchangeable.trained import Execution, TrainedModel, train_model
 from exchangeable.training import Progress, Task
+from exchangeable.trials import tried
 from exchangeable.values import Reference, codec_for, negatives_among
 
 LARGEST = 1e100
@@ -34,8 +35,8 @@ LARGEST = 1e100
 _AT_ONCE = 2**20  # cells
 DUE_AFTER = 0.05
 """Cells folded in, over those read together, after which it is time to read all together again."""
-DEFAULT = "vmf"
-"""Who answers when nobody was chosen, until a pretrained model is part of the package."""
+ANY_ORDER = "vmf"
+"""Who answers when nobody was chosen, where no model is pretrained for tables of the order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,51 +79,6 @@ class Validation:
     seed: int
 
 
-@dataclass(frozen=True, eq=False)
-class Members:
-    """Features of the members of each axis, and what each of them is called."""
-
-    values: Features | None
-    names: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def of(cls, table: Table, given: Mapping[str, Any] | None) -> Members:
-        """From frames about members, by the names of their axes."""
-        if given is not None and not isinstance(given, Mapping):
-            raise InputError(
-                f"features must be a mapping from axes to frames, but are a {type(given).__name__}"
-            )
-        if not given:
-            return cls(None, ())
-        unknown = set(given) - set(table.axes)
-        if unknown:
-            raise InputError(
-                f"features must be of axes {', '.join(table.axes)}, but are of {sorted(unknown)}"
-            )
-        found = [
-            MemberFeatures.of(given[axis], table.vocabularies[number]) if axis in given else None
-            for number, axis in enumerate(table.axes)
-        ]
-        return cls(
-            tuple(None if f is None else torch.from_numpy(f.values) for f in found),
-            tuple(() if f is None else f.names for f in found),
-        )
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """How many features the members of each axis have."""
-        return tuple(len(names) for names in self.names)
-
-    def check(self, trained: TrainedModel) -> None:
-        """Raise unless the model was trained with features of these names."""
-        wanted = trained.facts.get("features") or []
-        if [list(names) for names in self.names] != wanted:
-            raise InputError(
-                f"the model was trained with features {wanted or 'of no member'}, by axis, but "
-                f"{[list(names) for names in self.names] or 'none'} came"
-            )
-
-
 def fit(given: Given) -> Fitted:
     """Let the model that was chosen read the table."""
     if len(given.table) == 0:
@@ -131,13 +87,8 @@ def fit(given: Given) -> Fitted:
     if max(float(np.nanmax(values)), -float(np.nanmin(values))) > LARGEST:
         raise InputError(f"values must be at most {LARGEST:g} in size: divide them by something")
     cells, notes = observed_cells(given.table, given.seed)
-    name = given.model
-    if name == "auto":
-        name = DEFAULT
-        notes = (
-            *notes,
-            f"model {DEFAULT}: variational matrix factorization, until one is pretrained",
-        )
+    name, told = _chosen(given, cells)
+    notes = (*notes, *told)
     if name in BASELINES:
         if given.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
@@ -149,10 +100,11 @@ def fit(given: Given) -> Fitted:
         notes = (*notes, *_told(trained))
     else:
         check_model(name)
-        trained = TrainedModel.load(name)
+        pretrained = name == shipped.NAME
+        trained = shipped.shipped(given.table.order) if pretrained else TrainedModel.load(name)
         members.check(trained)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
-    told: list[str] = []
+    further: list[str] = []
     answerer = ModelAnswerer.of(
         trained,
         cells,
@@ -160,15 +112,30 @@ def fit(given: Given) -> Fitted:
         given.device,
         memory=given.memory,
         among=given.among,
-        say=told.append,
+        say=further.append,
         watch=given.watch,
     )
-    return Fitted(given.table, cells, answerer, (*notes, *told), name)
+    return Fitted(given.table, cells, answerer, (*notes, *further), name)
+
+
+def _chosen(given: Given, cells: Cells) -> tuple[str, tuple[str, ...]]:
+    """The model that was asked for, or else the one that does best on hidden cells; and why."""
+    if given.model != "auto":
+        return given.model, ()
+    order = given.table.order
+    if order not in shipped.orders():
+        return ANY_ORDER, (f"model {ANY_ORDER}: none is pretrained for tables of {order} axes",)
+    if given.features:
+        return shipped.NAME, ()
+    trial = tried(cells, given.seed, given.device, given.watch)
+    if trial is None:
+        return shipped.NAME, (f"model {shipped.NAME}: the cells are too few to try others",)
+    return trial.best, (str(trial),)
 
 
 def check_model(name: str) -> None:
     """Raise unless there is a model of this name, or in this folder."""
-    known = ["auto", *BASELINES, *RECIPES]
+    known = ["auto", shipped.NAME, *BASELINES, *RECIPES]
     if name not in known and "/" not in name and not checkpoint.exists(name):
         raise InputError(
             f"model must be one of {', '.join(known)}, or a saved model's folder, but is {name!r}"

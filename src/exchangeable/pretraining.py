@@ -1,9 +1,9 @@
-"""Pretraining: a model learns from synthetic tables alone, each of them seen from every side.
+"""Pretraining: a model learns from synthetic tables alone.
 
 A step is about one table. Other processes draw it, hide some of its cells and find what closed-form
-methods say of all from those that are left; the model learns to say more. Once it is there, it is
-turned as well, so that each of its axes comes first in one step. Which tables come is told by the
-seed, however many processes draw them.
+methods say of all from those that are left; the model learns to say more. That takes them longer
+than a step, so tables are kept for a while, and come again, turned so that any of their axes may be
+the first. Which tables come is told by the seed, however many processes draw them.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ from exchangeable.views import Shown
 AHEAD = 4
 """Tables per process that are drawn before they are needed."""
 
-JUDGED = 1
-LEARNED = 0
-"""What the streams of tables are told by, beside the seed."""
+LEARNED, JUDGED, AGAIN = 0, 1, 2
+"""What is drawn, beside the seed: tables to learn from, to be judged by, and which come again."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +56,22 @@ class Curriculum:
 
     model: ResidualConfig
     training: TrainingConfig
-    cells: int = 10_000
+    cells: int = 12_000
     """Of a table, at most."""
-    judged: int = 200
+    visits: int = 10
+    """Steps for each new table: one is about it, the others about some that are kept."""
+    kept: int = 1500
+    """Tables that may come again."""
+    judged: int = 100
     """Tables that the model is judged by, and never learns from."""
 
     def __post_init__(self) -> None:
-        for name in ("cells", "judged"):
+        for name in _OWN:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be 1 or more, but is {getattr(self, name)}")
+
+
+_OWN = ("cells", "visits", "kept", "judged")
 
 
 def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
@@ -74,8 +80,8 @@ def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
     model = ResidualConfig(
         codec.in_channels,
         codec.out_channels,
-        width=64,
-        depth=6,
+        width=32,
+        depth=4,
         pooling=("mean",),
         activation="gated",
         dropout=0.0,
@@ -83,8 +89,8 @@ def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
         compared=30_000_000_000,
     )
     training = TrainingConfig(
-        steps=30_000,
-        learning_rate=2e-3,
+        steps=40_000,
+        learning_rate=1e-3,
         warm_up=0.02,
         weight_decay=0.1,
         average=0.999,
@@ -92,7 +98,7 @@ def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
         squared_weight=1.0,
         hide_least=0.1,
         hide_most=0.5,
-        evaluate_every=1000,
+        evaluate_every=2000,
         seed=seed,
     )
     plan = Curriculum(model, training)
@@ -106,7 +112,7 @@ def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
 
 def _changed(plan: Curriculum, name: str, value: Any) -> Curriculum:
     """With one setting of it, of its model or of how that is trained, replaced."""
-    if name in ("cells", "judged"):
+    if name in _OWN:
         return replace(plan, **{name: value})
     for part in ("model", "training"):
         own = getattr(plan, part)
@@ -192,14 +198,20 @@ def lessons(plan: Curriculum, stream: int, first: int, last: int, workers: int) 
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _every_side(plan: Curriculum, step: int, workers: int) -> Iterator[Lesson]:
-    """The lessons of all steps from this one on: each table, turned as often as it has axes."""
-    sides, last = plan.model.order, plan.training.steps
-    for lesson in lessons(plan, LEARNED, step // sides, -(-last // sides), workers):
-        for side in range(step % sides, sides):
-            if step < last:
-                yield lesson.turned(side)
-                step += 1
+def course(plan: Curriculum, step: int, workers: int) -> Iterator[Lesson]:
+    """The lessons of all steps from this one on: new tables, and kept ones from any side."""
+    visits, steps = plan.visits, plan.training.steps
+    newest = step // visits
+    first = max(0, newest + 1 - plan.kept)
+    kept: deque[Lesson] = deque(maxlen=plan.kept)
+    drawn = lessons(plan, LEARNED, first, -(-steps // visits), workers)
+    for number, lesson in enumerate(drawn, start=first):
+        kept.append(lesson)
+        while number >= newest and step < min((number + 1) * visits, steps):
+            generator = np.random.default_rng([plan.training.seed, AGAIN, step])
+            back = int(generator.integers(len(kept))) if step % visits else 0
+            yield kept[-1 - back].turned(int(generator.integers(plan.model.order)))
+            step += 1
 
 
 def _work() -> None:
@@ -264,7 +276,7 @@ def _learn(
     first, cells = run.step, 0
     if run.step == 0 and not run.history:
         run.judge(_judged(run, judges), loss=0.0)
-    for lesson in _every_side(plan, run.step, how.workers):
+    for lesson in course(plan, run.step, how.workers):
         shown, reference = lesson.to(device)
         task = Task(shown.cells, shown.cells, reference)
         loss = take_step(run, codec, task, shown, config, How())
@@ -290,7 +302,7 @@ def _learn(
             saved = now
         if stopping:
             raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, saved")
-    # Hardly a table comes again, so nothing is learned by heart: the last weights are the result.
+    # Tables come a few times at most, so none is learned by heart: the last weights are the result.
     run.best.load_state_dict(run.averaged.state_dict())
     run.best_step, run.best_rmse = run.step, run.history[-1]["validation_rmse"]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.array import ExchangeableArray
-from exchangeable.baselines.likeness import Alike
+from exchangeable.baselines.likeness import Alike, Joined
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.distributions import placed
@@ -37,18 +37,18 @@ SURE = 10
 PARTS = 10
 """Of the cells: factors are tried on one that they were not fitted to, or on some."""
 
-TRIED = 2000
+TRIED = 1000
 """Cells on which they are tried, if parts suffice."""
 
-MOST_TRIED = 3
+MOST_TRIED = 2
 """Parts at most, each of which takes as long as the fit."""
 
 BIASES = Bias(tolerance=1e-4)
 
-SWEPT = 1_500_000
+SWEPT = 1_000_000
 """Cells times rounds of factorization, within these limits."""
 LEAST_SWEEPS = 12
-MOST_SWEEPS = 30
+MOST_SWEEPS = 20
 LAST_SWEEPS = 4
 """Rounds over all cells of a large table, after those over most of them."""
 
@@ -80,7 +80,7 @@ class Prior:
     reference: Reference
     factors: Posterior
     biases: Posterior
-    alike: tuple[Alike, ...]
+    alike: tuple[Alike, ...] | tuple[Joined, ...]
     trust: Trust
 
     @classmethod
@@ -130,8 +130,13 @@ class Prior:
         factors = self.factors.newcomer(axis, own, values)
         biases = self.biases.newcomer(axis, own, values)
         left = (values - biases.answers(own)[0]).float()
-        alike = tuple(one.joined(axis, own, left) for one in self.alike)
+        alike = tuple(one.joined(axis, own, left) for one in self._alike)
         return Prior(self.reference, factors, biases, alike, self.trust)
+
+    @property
+    def _alike(self) -> tuple[Alike, ...]:
+        assert all(isinstance(one, Alike) for one in self.alike), "a newcomer's stays as it is"
+        return self.alike  # type: ignore[return-value]
 
     def updated(self, observed: ExchangeableArray, changed: Tensor) -> Prior:
         """After cells came, at the positions ``changed`` of all: their members are solved anew."""
@@ -140,7 +145,7 @@ class Prior:
             posterior.updated(index, values, observed.shape, changed)
             for posterior in (self.factors, self.biases)
         )
-        compared = self.alike[0].compared
+        compared = self._alike[0].compared
         alike = _alike(biases, index, values, observed.shape, compared)
         return Prior(self.reference, factors, biases, alike, self.trust)
 
@@ -160,12 +165,10 @@ def _believed(
     # Large tables tell in a few rounds what small ones tell in many.
     sweeps = min(max(SWEPT // len(values), LEAST_SWEEPS), MOST_SWEEPS)
     factorization = VariationalFactorization(rank, sweeps)
-    # Which are left out must not depend on how members are numbered or cells are ordered: the
-    # later digits of what biases leave tell.
-    digits = (1e4 * (values - biases.answers(index)[0]).abs()) % 1
+    part = (PARTS * lots(values - biases.answers(index)[0])).long()
     tried, start = [], None
     for number in range(min(math.ceil(TRIED / len(values) * PARTS), MOST_TRIED)):
-        out = (PARTS * digits).long() == number
+        out = part == number
         if out.any() and not out.all():
             some, theirs = index[~out], values[~out]
             before = BIASES.believed(some, theirs, shape, start=biases.grown(shape))
@@ -178,6 +181,14 @@ def _believed(
         start = None
     factors = factorization.believed(index, values, shape, biases=biases, start=start)
     return biases, factors, _trust(torch.cat(tried, dim=1)) if tried else Trust()
+
+
+def lots(residuals: Tensor) -> Tensor:
+    """Numbers in [0, 1) that look drawn: later digits of what biases leave of each cell, (E,).
+
+    So they do not depend on how members are numbered or cells are ordered.
+    """
+    return (1e4 * residuals.abs()) % 1
 
 
 def _trust(tried: Tensor) -> Trust:

@@ -16,14 +16,14 @@ not: who has a cell, whatever is in it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import UNKNOWN, chunks
-from exchangeable.baselines.unfolding import Unfolding
+from exchangeable.baselines.unfolding import Combinations, Unfolding
 
 SAID = 4
 """Numbers that are said of a cell: by what members hold the mean and its share, by where too."""
@@ -33,6 +33,9 @@ AT_ONCE = 1 << 25
 
 KEPT = 1 << 25
 """Pairs of members up to which likenesses are kept for the next questions."""
+
+SAID_KEPT = 1 << 23
+"""Places of the table up to which all that is said of any of them is kept: 16 bytes each."""
 
 FEW = 30
 """Combinations per question from which on it is quicker to add up for each question by itself."""
@@ -57,13 +60,9 @@ class Alike:
     def _unfolded(self) -> Unfolding:
         return Unfolding.of(self.index, self.residuals, self.shape, self.axis, self.compared)
 
-    def joined(self, axis: int, index: Tensor, residuals: Tensor) -> Alike:
-        """With one new member of an axis, number 0 there, and its cells; others count on from 1."""
-        known, shape = self.index.clone(), list(self.shape)
-        known[:, axis] += 1
-        shape[axis] += 1
-        cells, values = torch.cat([known, index]), torch.cat([self.residuals, residuals])
-        return replace(self, index=cells, residuals=values, shape=tuple(shape))
+    def joined(self, axis: int, index: Tensor, residuals: Tensor) -> Joined:
+        """What is said of one new member of an axis, number 0 there, with these cells."""
+        return Joined(self, axis, index, residuals)
 
     def said(self, index: Tensor) -> Tensor:
         """Of cells (Q, D): mean and believed share by likeness s, then by p: (Q, 4)."""
@@ -73,12 +72,16 @@ class Alike:
         at, member = self._unfolded.combinations.find(index), index[:, self.axis]
         known = (member >= 0) & (member < self._unfolded.members)
         asked = ((at != UNKNOWN) & known).nonzero().squeeze(1)
+        places = len(self._unfolded) * self._unfolded.members
+        many = FEW * len(asked) > places
+        if (many and places <= SAID_KEPT) or "_everything" in vars(self):
+            result[asked] = self._everything[at[asked], member[asked]]
+            return result
         asked = asked[member[asked].argsort(stable=True)]
         members, column = member[asked].unique_consecutive(return_inverse=True)
         most = 2 * len(members) > self._unfolded.members
         kept = self._kept if most or "_kept" in vars(self) else None  # not all for the sake of one
-        total = len(self._unfolded.speakers) + len(self._unfolded)
-        for part in chunks(len(members), max(1, AT_ONCE // total)):
+        for part in self._parts(len(members)):
             first, last = torch.searchsorted(column, column.new_tensor([part.start, part.stop]))
             some, own = asked[first:last], column[first:last] - part.start
             chosen = members[part]
@@ -90,19 +93,38 @@ class Alike:
         """What is said of combinations ``at`` (Q,) of members by column of likeness: (Q, 4)."""
         table, told = self._unfolded, []
         many = FEW * len(at) > likeness.shape[2] * len(table)
+        if many or table.values.layout != torch.strided:
+            return self._heard_everywhere(likeness)[at, column]
         for weights in likeness:
-            if many or table.values.layout != torch.strided:
-                total = (table.ones_turned @ weights)[at, column]
-                mean = (table.values_turned @ weights)[at, column]
-            else:
-                parts = []
-                for own in chunks(len(at), max(1, AT_ONCE // len(weights))):
-                    heard = weights.T[column[own]]
-                    said = (table.ones_turned[at[own]], table.values_turned[at[own]])
-                    parts.append(torch.stack([(one * heard).sum(dim=1) for one in said]))
-                total, mean = torch.cat(parts, dim=1)
+            parts = []
+            for own in chunks(len(at), max(1, AT_ONCE // len(weights))):
+                heard = weights.T[column[own]]
+                said = (table.ones_turned[at[own]], table.values_turned[at[own]])
+                parts.append(torch.stack([(one * heard).sum(dim=1) for one in said]))
+            total, mean = torch.cat(parts, dim=1)
             told += [mean / (total + self.doubt), total / (total + self.doubt)]
         return torch.stack(told, dim=1)
+
+    def _heard_everywhere(self, likeness: Tensor) -> Tensor:
+        """What is said of each combination of each of some members: (combinations, members, 4)."""
+        return self._told(self._unfolded.ones_turned, self._unfolded.values_turned, likeness)
+
+    def _told(self, ones: Tensor, values: Tensor, likeness: Tensor) -> Tensor:
+        """From what those who speak have at combinations (C, S), and (2, S, M): (C, M, 4)."""
+        result = likeness.new_empty(len(ones), likeness.shape[2], SAID)
+        for kind, weights in enumerate(likeness):
+            total, mean = ones @ weights, values @ weights
+            doubted = total + self.doubt
+            result[:, :, 2 * kind] = mean.div_(doubted)
+            result[:, :, 2 * kind + 1] = total.div_(doubted)
+        return result
+
+    @cached_property
+    def _everything(self) -> Tensor:
+        everyone = torch.arange(self._unfolded.members, device=self.index.device)
+        parts = self._parts(len(everyone))
+        heard = [self._heard_everywhere(self._likeness(everyone[part])) for part in parts]
+        return heard[0] if len(heard) == 1 else torch.cat(heard, dim=1)
 
     @cached_property
     def _kept(self) -> Tensor | None:
@@ -110,22 +132,103 @@ class Alike:
         if len(table.speakers) * table.members > KEPT:
             return None
         everyone = torch.arange(table.members, device=self.index.device)
-        size = max(1, AT_ONCE // (len(table.speakers) + len(table)))
-        parts = [self._likeness(everyone[part]) for part in chunks(table.members, size)]
+        parts = [self._likeness(everyone[part]) for part in self._parts(table.members)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+    def _parts(self, members: int) -> list[slice]:
+        """Of some members, so that what is held at a time stays small."""
+        total = len(self._unfolded.speakers) + len(self._unfolded)
+        return list(chunks(members, max(1, AT_ONCE // total)))
 
     def _likeness(self, members: Tensor) -> Tensor:
         """Of those who speak with some members, by s and by p: (2, speakers, members)."""
         table = self._unfolded
-        held, there = table.some(members)
-        # In place where it can be: these are passes over members times members.
-        alike, beside = found = held.new_empty(2, len(table.speakers), len(members))
-        beside.copy_(table.ones @ there)
-        sizes = (table.ones @ held.square()).mul_(table.squares @ there).sqrt_().clamp_(min=1e-12)
-        alike.copy_(table.values @ held).div_(sizes).mul_(beside)
-        alike.div_(sizes.copy_(beside).add_(self.shrink)).clamp_(min=0).square_()
-        each = table.sizes.to(held).clamp(min=1).rsqrt()
-        beside.mul_(each[table.speakers, None]).mul_(each[members]).pow_(3)
+        both = len(members) == len(table.speakers) == table.members  # who speaks, and of whom
+        found = self._compared(*table.some(members), table.sizes[members], both)
         number, own = table.number[members], torch.arange(len(members), device=members.device)
         found[:, number[number != UNKNOWN], own[number != UNKNOWN]] = 0
         return found
+
+    def _compared(self, held: Tensor, there: Tensor, sizes: Tensor, mutual: bool = False) -> Tensor:
+        """Likeness of those who speak with others, by what and where these hold (combinations, M).
+
+        ``sizes`` is how many cells they have: (M,). ``mutual`` says that they are those who speak.
+        """
+        table = self._unfolded
+        # In place where it can be: these are passes over members times members.
+        alike, beside = found = held.new_empty(2, len(table.speakers), held.shape[1])
+        beside.copy_(table.ones @ there)
+        lengths = table.ones @ held.square()
+        lengths = lengths * lengths.T if mutual else lengths.mul_(table.squares @ there)
+        lengths.sqrt_().clamp_(min=1e-12)
+        alike.copy_(table.values @ held).div_(lengths).mul_(beside)
+        alike.div_(lengths.copy_(beside).add_(self.shrink)).clamp_(min=0).square_()
+        each = table.sizes[table.speakers].to(held).clamp(min=1).rsqrt()
+        beside.mul_(each[:, None]).mul_(sizes.to(held).clamp(min=1).rsqrt()).pow_(3)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """What is said of the cells of one new member, number 0 of its axis.
+
+    It is compared with all that speak. Members of other axes speak of it as they are alike
+    without its cells, so that nothing that was found before is found again.
+    """
+
+    before: Alike
+    axis: int
+    """Of the new member."""
+    index: Tensor  # (E, D), its cells
+    residuals: Tensor
+
+    def said(self, index: Tensor) -> Tensor:
+        """Of cells (Q, D) of the new member, as ``Alike.said``: (Q, 4)."""
+        before = self.before
+        result = self.residuals.new_zeros(len(index), SAID)
+        if len(self.residuals) and len(before.residuals) and len(before._unfolded.speakers):
+            asked = self._by_it if self.axis == before.axis else self._by_others
+            some, said = asked(index)
+            result[some] = said
+        return result
+
+    def _by_it(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """By whom the new member is like: which cells are known about, and what is said there."""
+        before, table = self.before, self.before._unfolded
+        own = table.combinations.find(self.index)
+        held = self.residuals.new_zeros(len(table), 1)
+        held[own[own != UNKNOWN], 0] = self.residuals[own != UNKNOWN]
+        there = torch.zeros_like(held)
+        there[own[own != UNKNOWN]] = 1
+        sizes = torch.tensor([len(own)], device=index.device)
+        at = table.combinations.find(index)
+        some = (at != UNKNOWN).nonzero().squeeze(1)
+        likeness = before._compared(held, there, sizes)
+        return some, before._heard(likeness, at[some], torch.zeros_like(some))
+
+    def _by_others(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """By those of another axis with whom the new member has cells."""
+        before, table = self.before, self.before._unfolded
+        others = [axis for axis in range(len(before.shape)) if axis != before.axis]
+        combinations, place = Combinations.of(self.index, others, before.shape)
+        speaker = self._known(self.index[:, before.axis], table.number)
+        spoken = speaker != UNKNOWN
+        cells = place[spoken], speaker[spoken]
+        values = self.residuals.new_zeros(len(combinations), len(table.speakers))
+        ones = torch.zeros_like(values)
+        values[cells], ones[cells] = self.residuals[spoken], 1.0
+        at, member = combinations.find(index), index[:, before.axis]
+        some = ((at != UNKNOWN) & (member >= 0) & (member < table.members)).nonzero().squeeze(1)
+        members, column = member[some].unique(return_inverse=True)
+        said = self.residuals.new_empty(len(combinations), len(members), SAID)
+        kept = before._kept
+        for part in before._parts(len(members)):
+            chosen = members[part]
+            likeness = before._likeness(chosen) if kept is None else kept[:, :, chosen]
+            said[:, part] = before._told(ones, values, likeness)
+        return some, said[at[some], column]
+
+    @staticmethod
+    def _known(members: Tensor, number: Tensor) -> Tensor:
+        inside = (members >= 0) & (members < len(number))
+        return torch.where(inside, number[members.clamp(0, len(number) - 1)], UNKNOWN)

@@ -96,6 +96,7 @@ def train(
     from exchangeable import fitting
     from exchangeable.budget import device_of, size_of
     from exchangeable.distributed import processes
+    from exchangeable.features import Members
     from exchangeable.inputs import checked_seed
     from exchangeable.recipes import recipe_of
     from exchangeable.trained import Execution, train_model
@@ -123,7 +124,7 @@ def train(
         found = fitting.in_label_order(found)
         cells, notes = fitting.observed_cells(found, seed)
         teller.say(*notes)
-        members = fitting.Members.of(found, feature_files(features))
+        members = Members.of(found, feature_files(features))
         codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
         config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
         kept_back = fitting.Validation(validation, seed)

@@ -144,12 +144,6 @@ def test_values_may_come_as_a_column_of_the_frame(fitted):
     np.testing.assert_array_equal(one, fitted("vmf").predict(ASKED))
 
 
-def test_the_default_is_the_variational_factorization_and_says_so(fitted):
-    completer = Completer().fit(LABELS, RATINGS)
-    np.testing.assert_array_equal(completer.predict(ASKED), fitted("vmf").predict(ASKED))
-    assert any("vmf" in note for note in completer.notes_)
-
-
 def test_recommendations_are_the_best_unseen_ones_in_order(fitted):
     completer = fitted("vmf")
     member = LABELS["member"][0]

@@ -29,6 +29,7 @@ from exchangeable.errors import InputError
 from exchangeable.frames import frame_of, native_frame
 from exchangeable.inputs import answer_names, checked_input, checked_seed
 from exchangeable.labels import UNKNOWN, Codes, column_of, missing_labels
+from exchangeable.recipes import FINETUNING
 from exchangeable.recommending import keys_of
 from exchangeable.scale import Kind
 from exchangeable.settings import TrainingConfig
@@ -43,10 +44,12 @@ Watch = Callable[[str, float], None]
 class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Completes a table of interactions: any cell, with how sure it is.
 
-    ``model`` is ``"auto"``, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``, ``knn`` ...),
+    ``model`` is ``"pretrained"``, which is part of the package and learns nothing from the table
+    but reads it, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``, ``knn`` ...),
     ``"self-supervised"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
-    model. Until a pretrained model is part of the package, ``auto`` is the variational matrix
-    factorization. ``memory`` limits what models may take to read a table, as in ``"4GB"``.
+    model. ``"auto"`` is the pretrained one, unless biases or factors do better on some cells that
+    are hidden for that; ``notes_`` tells how well. ``memory`` limits what models may take to read
+    a table, as in ``"4GB"``.
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])
@@ -251,7 +254,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def finetune(
         self,
         *,
-        steps: int = 200,
+        steps: int | None = None,
         training: TrainingConfig | None = None,
         watch: Watch | None = None,
     ) -> Self:
@@ -262,8 +265,9 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         check_is_fitted(self)
         if not isinstance(self.answerer_, ModelAnswerer):
             raise InputError(f"finetuning needs a trained model, but this is {self.model_name_}")
-        own, seed = self.answerer_.trained.training, checked_seed(self.seed)
-        chosen = training or replace(own, steps=steps, learning_rate=1e-3, seed=seed)
+        seed = checked_seed(self.seed)
+        usual = replace(FINETUNING, seed=seed)
+        chosen = training or (usual if steps is None else replace(usual, steps=steps))
         split = fitting.Validation(self.validation, seed)
         self._take(fitting.finetuned(self._fitted(), chosen, split, watch or _nobody))
         return self

@@ -16,16 +16,16 @@ from exchangeable.answering import Answerer, Cells, ModelAnswerer, fitted_baseli
 from exchangeable.baselines import BASELINES
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import InputError
-from exchangeable.features import Members
 from exchangeable.labels import UNKNOWN, Codes
 from exchangeable.layers import Features
+from exchangeable.members import Members
 from exchangeable.ordering import in_cell_order
 from exchangeable.recipes import RECIPES
 from exchangeable.scale import Scale
 from exchangeable.settings import TrainingConfig
 from exchangeable.splits import by_share
 from exchangeable.table import Table
-from exchangeable.trained import Execution, TrainedModel, train_model
+from exchangeable.trained import ITS_TABLE, TRAINED_ON, Execution, TrainedModel, train_model
 from exchangeable.training import Progress, Task
 from exchangeable.trials import tried
 from exchangeable.values import Reference, codec_for, negatives_among
@@ -129,7 +129,7 @@ def _chosen(given: Given, cells: Cells) -> tuple[str, tuple[str, ...]]:
         return shipped.NAME, ()
     trial = tried(cells, given.seed, given.device, given.watch)
     if trial is None:
-        return shipped.NAME, (f"model {shipped.NAME}: the cells are too few to try others",)
+        return shipped.NAME, (f"model {shipped.NAME}: cells are too few or equal to try others",)
     return trial.best, (str(trial),)
 
 
@@ -173,6 +173,8 @@ def finetuned(
     if trained.facts.get("data") == facts["data"] and "validation" in trained.facts:
         split = Validation(*trained.facts["validation"])
     facts = {**trained.facts, **facts, "validation": [split.share, split.seed]}
+    if TRAINED_ON in facts:
+        facts[TRAINED_ON] = f"{trained.facts[TRAINED_ON].removesuffix(' alone')}, then {ITS_TABLE}"
     better = train_model(
         trained.config,
         trained.codec,

@@ -38,7 +38,7 @@ from exchangeable.scale import Scale
 from exchangeable.settings import TrainingConfig
 from exchangeable.synthetic import draw
 from exchangeable.threads import threads_for
-from exchangeable.trained import TrainedModel
+from exchangeable.trained import SYNTHETIC, TRAINED_ON, TrainedModel
 from exchangeable.training import How, Progress, Run, Task, encoding, narrow, take_step
 from exchangeable.values import Reference, ScaleFree
 from exchangeable.views import Shown
@@ -335,4 +335,4 @@ def _size(errors: Tensor) -> float:
 
 def _facts(plan: Curriculum) -> dict[str, Any]:
     told = json.loads(json.dumps(asdict(plan)))
-    return {"trained on": "synthetic tables alone", "curriculum": told}
+    return {TRAINED_ON: SYNTHETIC, "curriculum": told}

@@ -72,6 +72,19 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
+FINETUNING = TrainingConfig(
+    steps=300,
+    learning_rate=3e-3,
+    weight_decay=0.3,
+    average=0.97,
+    hide_least=0.05,
+    hide_most=0.4,
+    views=12,
+    view_steps=15,
+)
+"""How a trained model goes on with another table, whatever it was trained with."""
+
+
 def recipe_of(name: str) -> Recipe:
     """A recipe by its name."""
     if name not in RECIPES:

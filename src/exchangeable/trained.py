@@ -36,7 +36,10 @@ _CONFIGS: dict[str, type[ModelConfig]] = {
     "residual": ResidualConfig,
 }
 
-_ITS_TABLE = "the table that is named above by its fingerprint"
+TRAINED_ON = "trained on"
+"""The fact that says which tables, where these are not one."""
+SYNTHETIC = "synthetic tables alone"
+ITS_TABLE = "the table that is named above by its fingerprint"
 
 MEMBERS = "members."
 """Begins the names of tensors beside the weights: features of the members of one table."""
@@ -143,7 +146,7 @@ class TrainedModel:
 
     def _card(self) -> str:
         size = sum(weight.numel() for weight in self.model.parameters())
-        tables = self.facts.get("trained on", _ITS_TABLE)
+        tables = self.facts.get(TRAINED_ON, ITS_TABLE)
         lines = [
             f"# {self.name}",
             "",
@@ -156,8 +159,25 @@ class TrainedModel:
             f"It was trained to predict hidden cells of {tables}; "
             "on other tables it may do worse than a bias per member: measure it.",
             "",
+            *(_OF_ANY_TABLE if tables == SYNTHETIC else ()),
         ]
         return "\n".join(lines)
+
+
+_OF_ANY_TABLE = (
+    "No real table was trained on, so nobody's data is in the weights, and any scale will do: "
+    "levels, real numbers, yes or no. It starts from biases, a variational factorization and what "
+    "alike members say, all found in the table itself, and corrects them.",
+    "",
+    "Good where members have some cells each and tastes that others share: ratings, affinities. "
+    "Where hardly anything is known of members it says about what biases say.",
+    "",
+    "Not good where values have long tails that a logarithm would shorten (take it before), where "
+    "time decides, or where only features of members tell something: it knows none. Members that "
+    "are chosen because of a value that is not in the table make it as wrong as any other method.",
+    "",
+)
+"""Where a model that was trained on synthetic tables is good, and where it is not."""
 
 
 @dataclass(frozen=True)

@@ -213,8 +213,9 @@ class Joined:
         combinations, place = Combinations.of(self.index, others, before.shape)
         speaker = self._known(self.index[:, before.axis], table.number)
         spoken = speaker != UNKNOWN
-        cells = place[spoken], speaker[spoken]
-        values = self.residuals.new_zeros(len(combinations), len(table.speakers))
+        who, column = speaker[spoken].unique(return_inverse=True)  # only they are heard
+        cells = place[spoken], column
+        values = self.residuals.new_zeros(len(combinations), len(who))
         ones = torch.zeros_like(values)
         values[cells], ones[cells] = self.residuals[spoken], 1.0
         at, member = combinations.find(index), index[:, before.axis]
@@ -224,7 +225,9 @@ class Joined:
         kept = before._kept
         for part in before._parts(len(members)):
             chosen = members[part]
-            likeness = before._likeness(chosen) if kept is None else kept[:, :, chosen]
+            likeness = (
+                before._likeness(chosen)[:, who] if kept is None else kept[:, who][:, :, chosen]
+            )
             said[:, part] = before._told(ones, values, likeness)
         return some, said[at[some], column]
 

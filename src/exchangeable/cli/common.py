@@ -50,8 +50,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 Model = Annotated[
     str,
     typer.Option(
-        help="auto, a baseline (mean, bias, vmf, bmf, knn ...), self-supervised, factorized, or "
-        "the folder of a trained model."
+        help="auto: pretrained, unless bias or vmf does better on hidden cells; one of these; "
+        "mean, bmf, knn ..., self-supervised, factorized, or the folder of a trained model."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Of every draw.")]

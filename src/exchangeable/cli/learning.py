@@ -96,8 +96,8 @@ def train(
     from exchangeable import fitting
     from exchangeable.budget import device_of, size_of
     from exchangeable.distributed import processes
-    from exchangeable.features import Members
     from exchangeable.inputs import checked_seed
+    from exchangeable.members import Members
     from exchangeable.recipes import recipe_of
     from exchangeable.trained import Execution, train_model
     from exchangeable.values import codec_for
@@ -155,11 +155,11 @@ def train(
 @one_line
 @reads_tables
 def finetune(
-    model: Annotated[Path, typer.Argument(help="The folder of a trained model.")],
+    model: Annotated[str, typer.Argument(help="pretrained, or the folder of a trained model.")],
     table: TableArgument,
     out: OutFolder,
-    steps: Annotated[int, typer.Option(help="Gradient steps.")] = 200,
-    learning_rate: Annotated[float, typer.Option(help="The highest learning rate.")] = 1e-3,
+    steps: Steps = None,
+    learning_rate: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
     batch: Batch = None,
     batch_cells: BatchCells = None,
     validation: Validation = 0.05,
@@ -175,19 +175,23 @@ def finetune(
     _check_out(out, force)
     from exchangeable.answering import ModelAnswerer
     from exchangeable.completer import Completer
+    from exchangeable.inputs import checked_seed
+    from exchangeable.recipes import FINETUNING
     from exchangeable.trained import TrainedModel
 
-    teller, first = Teller(as_json), TrainedModel.load(model)
-    given = {"batch": batch, "batch_cells": batch_cells}
-    kept = {name: setting for name, setting in given.items() if setting is not None}
-    training = replace(
-        first.training,
-        steps=steps,
-        learning_rate=learning_rate,
-        seed=seed,
-        **kept,  # type: ignore[arg-type]
-    )
-    completer = Completer(str(model), seed=seed, device=device, validation=validation)
+    if model != "pretrained":
+        TrainedModel.load(model)  # what is wrong with it is told before the table is read
+    teller = Teller(as_json)
+    changed = {
+        "steps": steps,
+        "learning_rate": learning_rate,
+        "batch": batch,
+        "batch_cells": batch_cells,
+        "seed": checked_seed(seed),
+    }
+    given = {name: setting for name, setting in changed.items() if setting is not None}
+    training = replace(FINETUNING, **given)  # type: ignore[arg-type]
+    completer = Completer(model, seed=seed, device=device, validation=validation)
     completer.fit_table(_shown(reading, table, split), features=feature_files(features))
     teller.say(*completer.notes_)
     with watching() as watch:
@@ -201,7 +205,7 @@ def finetune(
 def pretrain(
     out: Annotated[Path, typer.Option(help="The folder for the model; one begun there goes on.")],
     order: Annotated[int, typer.Option(help="Axes of the tables.")] = 2,
-    steps: Annotated[int | None, typer.Option(help="Gradient steps, a table each.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Gradient steps, one table in each.")] = None,
     cells: Annotated[int | None, typer.Option(help="Cells of a table, at most.")] = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes that draw tables; all cores but one.")
@@ -239,8 +243,8 @@ def pretrain(
     error = trained.facts["validation RMSE"]
     teller.know(out=str(out), error=error, steps=trained.facts["steps"])
     teller.end(
-        f"pretrained: {trained.facts['steps']:,} tables; error on others {error:.4f} of that of "
-        f"what it starts from; saved in {out}"
+        f"pretrained: {trained.facts['steps']:,} steps; error on other tables {error:.4f} of that "
+        f"of what it starts from; saved in {out}"
     )
 
 

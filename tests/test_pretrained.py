@@ -1,0 +1,197 @@
+"""The model in the package: any table at once, and the simpler ones where these do better."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from exchangeable import Completer, shipped, trials
+from exchangeable.answering import ModelAnswerer
+from exchangeable.datasets import load
+from exchangeable.errors import InputError
+from exchangeable.metrics import coverage, rmse
+from exchangeable.settings import TrainingConfig
+from exchangeable.trials import Trial, tried
+
+CLUB = load("film-club").table
+FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
+LABELS, RATINGS = FRAME.select("member", "film"), FRAME["rating"].to_numpy()
+VALUE = "value"
+HIDE = np.random.default_rng(3).random(len(FRAME)) < 0.2
+SHOWN, HIDDEN = LABELS.filter(~HIDE), LABELS.filter(HIDE)
+
+
+@pytest.fixture(scope="module")
+def completer():
+    return Completer("pretrained").fit(SHOWN, RATINGS[~HIDE])
+
+
+def small_table(order, cells=60, seed=0):
+    generator = np.random.default_rng(seed)
+    index = np.unique(generator.integers(0, 6, (cells, order)), axis=0)
+    return index, generator.normal(size=len(index))
+
+
+def test_the_weights_are_small_and_say_what_they_were_trained_on():
+    assert 2 in shipped.orders()
+    for order in shipped.orders():
+        folder = shipped.PLACE / f"order-{order}"
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 4e6
+        assert not list(folder.glob("training*"))  # what going on with training would take
+        trained = shipped.shipped(order)
+        assert trained.facts["trained on"] == "synthetic tables alone"
+        card = (folder / "README.md").read_text()
+        assert "synthetic tables" in card
+
+
+def test_a_table_that_it_never_saw_is_completed_better_than_by_factors(completer):
+    mine = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
+    for simpler in ("bias", "vmf"):
+        other = Completer(simpler).fit(SHOWN, RATINGS[~HIDE])
+        assert mine < rmse(RATINGS[HIDE], other.predict(HIDDEN))
+    assert 0.74 < coverage(RATINGS[HIDE], completer.predict_interval(HIDDEN)) < 0.86
+
+
+@pytest.mark.parametrize("model", ["pretrained", "auto"])
+def test_other_labels_in_another_order_give_the_same_answers(completer, model):
+    generator = np.random.default_rng(1)
+    rows = generator.permutation(len(SHOWN))
+    renamed = {
+        name: dict(zip(own, generator.permutation(len(own)).tolist(), strict=True))
+        for name in LABELS.columns
+        for own in [LABELS[name].unique(maintain_order=True).to_list()]
+    }
+
+    def other(frame):
+        return frame.with_columns(
+            pl.col(name).replace_strict(known, return_dtype=pl.Int64)
+            for name, known in renamed.items()
+        )
+
+    again = Completer(model).fit(other(SHOWN)[rows], RATINGS[~HIDE][rows])
+    assert again.model_name_ == "pretrained"
+    np.testing.assert_allclose(
+        again.predict(other(HIDDEN)), completer.predict(HIDDEN), rtol=0, atol=1e-3
+    )
+
+
+def test_the_same_table_gives_the_same_answers(completer):
+    again = Completer("pretrained").fit(SHOWN, RATINGS[~HIDE])
+    np.testing.assert_array_equal(again.predict(HIDDEN), completer.predict(HIDDEN))
+
+
+def test_another_scale_gives_the_same_answers_on_that_scale(completer):
+    again = Completer("pretrained").fit(SHOWN, RATINGS[~HIDE] / 2)
+    assert len(again.levels_) == 5
+    np.testing.assert_allclose(2 * again.predict(HIDDEN), completer.predict(HIDDEN), atol=1e-3)
+
+
+def test_it_is_tuned_to_a_table_and_never_gets_worse_on_the_cells_it_is_judged_by(completer):
+    tuned = copy.copy(completer)
+    tuned.finetune(training=TrainingConfig(steps=3, evaluate_every=1, learning_rate=1e-3))
+    history = tuned.notes_[-1]
+    assert "trained for 3 steps" in history
+    assert np.isfinite(tuned.predict(HIDDEN)).all()
+    assert np.abs(tuned.predict(HIDDEN) - completer.predict(HIDDEN)).max() < 1
+
+
+def test_features_need_a_model_that_is_trained_with_them():
+    genres = pl.DataFrame({"film": ["Heat"], "year": [1995]})
+    for model in ("pretrained", "auto"):
+        with pytest.raises(InputError, match="self-supervised and factorized are trained with"):
+            Completer(model).fit(SHOWN, RATINGS[~HIDE], features={"film": genres})
+
+
+# Who answers where nobody was chosen -----------------------------------------------------
+
+
+def test_by_default_it_answers_and_tells_how_well_on_cells_that_were_hidden(completer):
+    default = Completer().fit(SHOWN, RATINGS[~HIDE])
+    assert default.model_name_ == "pretrained"
+    note = next(note for note in default.notes_ if "hidden" in note)
+    assert note.startswith("model pretrained: on ")
+    assert "bias" in note
+    assert "vmf" in note
+    np.testing.assert_array_equal(default.predict(HIDDEN), completer.predict(HIDDEN))
+
+
+def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypatch):
+    spoilt = shipped.shipped(2)
+    with torch.no_grad():
+        for weight in spoilt.model.parameters():
+            weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    monkeypatch.setattr(shipped, "shipped", lambda order: spoilt)
+    chosen = Completer().fit(SHOWN, RATINGS[~HIDE])
+    assert chosen.model_name_ in trials.SIMPLER
+    assert any("does better here than the pretrained one" in note for note in chosen.notes_)
+    plain = Completer(chosen.model_name_).fit(SHOWN, RATINGS[~HIDE])
+    np.testing.assert_array_equal(chosen.predict(HIDDEN), plain.predict(HIDDEN))
+
+
+def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
+    trial = tried(completer.cells_, 0, torch.device("cpu"))
+    assert trial.hidden >= trials.HIDDEN
+    assert trial.hidden < 0.2 * len(completer.cells_)
+    real = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
+    assert trial.rmse["pretrained"] == pytest.approx(real, rel=0.1)
+    assert 0.7 < trial.coverage < 0.9
+
+
+def test_of_a_large_table_some_members_are_tried(completer, monkeypatch):
+    monkeypatch.setattr(trials, "MOST", 2000)
+    cells, part = trials._parted(completer.cells_)
+    assert 1000 < len(cells) < 3000
+    own = completer.cells_.index[:, 0]
+    kept = np.unique(cells.index[:, 0])
+    assert len(cells) == np.isin(own, kept).sum()  # all cells of those that are kept
+    assert set(part) == set(range(trials.PARTS))
+    assert tried(completer.cells_, 0, torch.device("cpu")).best == "pretrained"
+
+
+def test_a_tie_goes_to_the_pretrained_model():
+    assert Trial(10, {"pretrained": 1.0, "bias": 1.0, "vmf": 2.0}, 0.8).best == "pretrained"
+    assert Trial(10, {"pretrained": 1.1, "bias": 1.0, "vmf": 2.0}, 0.8).best == "bias"
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])
+def test_few_cells_or_equal_ones_are_answered_without_a_trial(values):
+    cells = [("a", "x"), ("a", "y"), ("b", "x")]
+    few = Completer().fit(cells, values)
+    assert few.model_name_ == "pretrained"
+    assert any("too few" in note or "equal" in note for note in few.notes_)
+    answer = few.predict([("b", "y")])
+    assert min(values) - 1 <= answer[0] <= max(values) + 1
+
+
+@pytest.mark.parametrize("order", [1, 4])
+def test_tables_of_other_orders_are_answered_by_factors_and_that_is_said(order):
+    index, values = small_table(order)
+    found = Completer().fit(index, values)
+    assert found.model_name_ == "vmf"
+    assert any(f"none is pretrained for tables of {order} ax" in note for note in found.notes_)
+    with pytest.raises(InputError, match=f"axes, but this one has {order}"):
+        Completer("pretrained").fit(index, values)
+
+
+def test_a_newcomer_gets_about_what_reading_everything_would_give(completer):
+    own = FRAME.filter((pl.col("member") == "Ada Abt") & ~pl.Series(HIDE))
+    others = SHOWN.filter(pl.col("member") != "Ada Abt")
+    kept = RATINGS[~HIDE][(SHOWN["member"] != "Ada Abt").to_numpy()]
+    without = Completer("pretrained").fit(others, kept)
+    ratings = dict(zip(own["film"], own["rating"], strict=True))
+    quick = without.recommend("Ada Abt", n=100, ratings=ratings)
+    asked = pl.DataFrame({"member": ["Ada Abt"] * len(quick), "film": quick["film"]})
+    exact = completer.predict(asked)
+    assert np.abs(quick[VALUE].to_numpy() - exact).mean() < 0.1
+    assert np.corrcoef(quick[VALUE].to_numpy(), exact)[0, 1] > 0.97
+
+
+def test_saved_and_loaded_it_answers_the_same(completer, tmp_path):
+    completer.save(tmp_path / "club")
+    again = Completer.load(tmp_path / "club")
+    assert isinstance(again.answerer_, ModelAnswerer)
+    np.testing.assert_array_equal(again.predict(HIDDEN), completer.predict(HIDDEN))
+    assert replace(again.answerer_.trained.training) == completer.answerer_.trained.training

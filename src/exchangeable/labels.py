@@ -243,6 +243,8 @@ def column_of(name: str, values: Iterable[object]) -> pl.Series:
     """A column of any labels; mixed types stay what they are."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         return pl.Series(name, values)  # nanoseconds have no equal in Python
+    if isinstance(values, np.ndarray) and values.dtype.kind in "if":  # without a list of them
+        return pl.Series(name, values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
     listed = [value.item() if isinstance(value, np.generic) else value for value in values]
     kinds = set(map(type, listed))
     if not kinds <= {int, str, bool}:  # some may be missing

@@ -34,8 +34,12 @@ AT_ONCE = 1 << 25
 KEPT = 1 << 25
 """Pairs of members up to which likenesses are kept for the next questions."""
 
-SAID_KEPT = 1 << 23
-"""Places of the table up to which all that is said of any of them is kept: 16 bytes each."""
+SAID_KEPT = 1 << 25
+"""Places of the table up to which all that is said of any of them is kept."""
+
+SAID_KEPT_WHOLE = 1 << 23
+"""Up to as many with 16 bytes each; others with half of that, since digits beyond the third say
+nothing of what somebody likes."""
 
 FEW = 30
 """Combinations per question from which on it is quicker to add up for each question by itself."""
@@ -75,7 +79,7 @@ class Alike:
         places = len(self._unfolded) * self._unfolded.members
         many = FEW * len(asked) > places
         if (many and places <= SAID_KEPT) or "_everything" in vars(self):
-            result[asked] = self._everything[at[asked], member[asked]]
+            result[asked] = self._everything[at[asked], member[asked]].to(result)
             return result
         asked = asked[member[asked].argsort(stable=True)]
         members, column = member[asked].unique_consecutive(return_inverse=True)
@@ -122,9 +126,13 @@ class Alike:
     @cached_property
     def _everything(self) -> Tensor:
         everyone = torch.arange(self._unfolded.members, device=self.index.device)
-        parts = self._parts(len(everyone))
-        heard = [self._heard_everywhere(self._likeness(everyone[part])) for part in parts]
-        return heard[0] if len(heard) == 1 else torch.cat(heard, dim=1)
+        whole = len(self._unfolded) * len(everyone) <= SAID_KEPT_WHOLE
+        heard = self.residuals.new_empty(
+            (len(self._unfolded), len(everyone), SAID), dtype=None if whole else torch.float16
+        )
+        for part in self._parts(len(everyone)):
+            heard[:, part] = self._heard_everywhere(self._likeness(everyone[part]))
+        return heard
 
     @cached_property
     def _kept(self) -> Tensor | None:

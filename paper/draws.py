@@ -183,7 +183,8 @@ def picture(path: Path, number: int) -> None:
     panels[3].set(
         yscale="log", xlabel="singular value", ylabel="share of what biases leave", ylim=(1e-3, 1)
     )
-    panels[3].legend(fontsize=6)
+    if known:
+        panels[3].legend(fontsize=6)
     below.suptitle(f"{number} draws (grey) and real tables", fontsize=10, color=INK)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda beside: figure.savefig(beside, dpi=120, format="png"))

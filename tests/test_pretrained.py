@@ -148,7 +148,7 @@ def test_of_a_large_table_some_members_are_tried(completer, monkeypatch):
     kept = np.unique(cells.index[:, 0])
     assert len(cells) == np.isin(own, kept).sum()  # all cells of those that are kept
     assert set(part) == set(range(trials.PARTS))
-    assert tried(completer.cells_, 0, torch.device("cpu")).best == "pretrained"
+    assert 100 < tried(completer.cells_, 0, torch.device("cpu")).hidden < 0.3 * len(cells)
 
 
 def test_a_tie_goes_to_the_pretrained_model():

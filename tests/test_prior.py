@@ -10,7 +10,7 @@ import torch
 
 from exchangeable.answering import Cells, ModelAnswerer
 from exchangeable.array import ExchangeableArray, Support
-from exchangeable.baselines import Bias, VariationalFactorization
+from exchangeable.baselines import Bias, VariationalFactorization, likeness
 from exchangeable.baselines.likeness import Alike
 from exchangeable.completer import Completer
 from exchangeable.configs import ResidualConfig
@@ -451,3 +451,27 @@ def test_of_one_who_joins_with_unknown_members_or_no_cell_nothing_is_said():
     strange[:, 1] = 99
     assert not joined.said(strange).any()
     assert not before.joined(0, joined.index[:0], joined.residuals[:0]).said(there).any()
+
+
+@pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])
+def test_what_is_said_is_the_same_whatever_is_kept_of_it(monkeypatch, order, axis):
+    shape = (20, 15, 4)[:order]
+    table = ratings(shape)
+    index, left = table.support.index, table.values.squeeze(1).cos()
+    asked = torch.from_numpy(every_cell(shape))
+
+    def said():
+        return Alike(index, left, shape, axis).said(asked)
+
+    everything = said()
+    assert everything.abs().max() > 0.1
+    monkeypatch.setattr(likeness, "SAID_KEPT_WHOLE", 0)
+    torch.testing.assert_close(said(), everything, rtol=0, atol=1e-3)
+    monkeypatch.setattr(likeness, "SAID_KEPT", 0)
+    torch.testing.assert_close(said(), everything)
+    monkeypatch.setattr(likeness, "KEPT", 0)
+    torch.testing.assert_close(said(), everything)
+    monkeypatch.setattr(likeness, "FEW", 0)
+    torch.testing.assert_close(said(), everything)
+    monkeypatch.setattr(likeness, "AT_ONCE", 1)
+    torch.testing.assert_close(said(), everything)

@@ -74,7 +74,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 FINETUNING = TrainingConfig(
     steps=300,
-    learning_rate=3e-3,
+    learning_rate=1e-3,
     weight_decay=0.3,
     average=0.97,
     hide_least=0.05,

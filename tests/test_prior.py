@@ -475,3 +475,19 @@ def test_what_is_said_is_the_same_whatever_is_kept_of_it(monkeypatch, order, axi
     torch.testing.assert_close(said(), everything)
     monkeypatch.setattr(likeness, "AT_ONCE", 1)
     torch.testing.assert_close(said(), everything)
+
+
+@pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("at_once", [1 << 25, 40, 1])
+def test_a_table_held_without_its_empty_places_says_the_same(monkeypatch, order, axis, at_once):
+    shape = (20, 15, 4)[:order]
+    table = ratings(shape)
+    index, left = table.support.index, table.values.squeeze(1).cos()
+    asked = torch.from_numpy(every_cell(shape))
+    expected = Alike(index, left, shape, axis).said(asked)
+    monkeypatch.setattr(unfolding, "FULL_ENOUGH", 0)
+    monkeypatch.setattr(likeness, "AT_ONCE", at_once)
+    sparse = Alike(index, left, shape, axis)
+    assert sparse._unfolded.values.layout == torch.sparse_csr
+    torch.testing.assert_close(sparse.said(asked), expected)
+    assert not sparse.said(asked[:0]).numel()

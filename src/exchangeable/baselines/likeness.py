@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -78,7 +79,8 @@ class Alike:
         asked = ((at != UNKNOWN) & known).nonzero().squeeze(1)
         places = len(self._unfolded) * self._unfolded.members
         many = FEW * len(asked) > places
-        if (many and places <= SAID_KEPT) or "_everything" in vars(self):
+        held = self._unfolded.values.layout == torch.strided  # with its empty places
+        if (many and held and places <= SAID_KEPT) or "_everything" in vars(self):
             result[asked] = self._everything[at[asked], member[asked]].to(result)
             return result
         asked = asked[member[asked].argsort(stable=True)]
@@ -96,8 +98,9 @@ class Alike:
     def _heard(self, likeness: Tensor, at: Tensor, column: Tensor) -> Tensor:
         """What is said of combinations ``at`` (Q,) of members by column of likeness: (Q, 4)."""
         table, told = self._unfolded, []
-        many = FEW * len(at) > likeness.shape[2] * len(table)
-        if many or table.values.layout != torch.strided:
+        if table.values.layout != torch.strided:
+            return self._heard_there(likeness, at, column)
+        if FEW * len(at) > likeness.shape[2] * len(table):
             return self._heard_everywhere(likeness)[at, column]
         for weights in likeness:
             parts = []
@@ -108,6 +111,31 @@ class Alike:
             total, mean = torch.cat(parts, dim=1)
             told += [mean / (total + self.doubt), total / (total + self.doubt)]
         return torch.stack(told, dim=1)
+
+    def _heard_there(self, likeness: Tensor, at: Tensor, column: Tensor) -> Tensor:
+        """The same where cells are few: only those who have one at the combination are asked."""
+        table = self._unfolded.values_turned
+        starts, values = table.crow_indices().long(), table.values()
+        speakers = table.col_indices().long()
+        sizes = starts[at + 1] - starts[at]
+        ends = sizes.cumsum(0)
+        result = likeness.new_zeros(len(at), SAID)
+        # Parts of about as many pairs, each of one question at least.
+        cuts = ((ends - sizes) // AT_ONCE).diff().nonzero().squeeze(1) + 1
+        limits = [0, *cuts.tolist(), len(at)] if len(at) else []
+        for first, last in pairwise(limits):
+            own, number = sizes[first:last], torch.arange(last - first, device=at.device)
+            question = number.repeat_interleave(own)
+            before = (own.cumsum(0) - own)[question]
+            cell = starts[at[first:last]][question] - before
+            cell += torch.arange(len(question), device=at.device)
+            weights = likeness[:, speakers[cell], column[first:last][question]].T
+            pairs = torch.cat([weights, weights * values[cell, None]], dim=1)
+            summed = torch.segment_reduce(pairs, "sum", lengths=own, axis=0, initial=0.0)
+            total, mean = summed[:, :2], summed[:, 2:]
+            shares = torch.stack([mean, total], dim=2) / (total + self.doubt)[:, :, None]
+            result[first:last] = shares.flatten(1)
+        return result
 
     def _heard_everywhere(self, likeness: Tensor) -> Tensor:
         """What is said of each combination of each of some members: (combinations, members, 4)."""

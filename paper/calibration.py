@@ -87,7 +87,8 @@ def main() -> None:
     panels[1].set(xlabel="chance given to a level", ylabel="how often it came", title="levels")
     for panel in panels:
         panel.title.set(fontsize=10, color=INK)
-        panel.legend(fontsize=7, loc="upper left")
+        if len(panel.lines) > 1:
+            panel.legend(fontsize=7, loc="upper left")
     given.out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(given.out, lambda beside: figure.savefig(beside, dpi=120, format="png"))
     print(f"wrote {given.out}")

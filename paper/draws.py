@@ -18,16 +18,15 @@ import torch
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
+from exchangeable.answering import Cells
 from exchangeable.array import ExchangeableArray, Support
 from exchangeable.files import write_whole
 from exchangeable.prior import Prior
-from exchangeable.scale import Scale
 from exchangeable.synthetic import draw
 from exchangeable.values import Reference
 from paper import problems
 from paper.drawing import INK, SOFT
 from paper.plainly import plainly
-from paper.problems import Floats, Index
 
 REAL = {
     "ml-100k": "ML-100K",
@@ -47,14 +46,6 @@ SPECTRUM = 8
 RANK = 12
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    index: Index  # (E, 2)
-    values: Floats
-    shape: tuple[int, ...]
-    scale: Scale
-
-
 @dataclass(frozen=True)
 class Statistics:
     """What a table is like."""
@@ -63,7 +54,7 @@ class Statistics:
     per_column: float
     """Cells of a member on average, where it has any."""
     uneven: float
-    """Cells of the busiest tenth of the rows over those of the middle one."""
+    """Cells of a row that nine tenths are below, over those of the middle one."""
     by_biases: float
     by_factors: float
     """Shares of the variance of hidden cells that are explained: by biases, by factors further."""

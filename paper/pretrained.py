@@ -103,7 +103,7 @@ def judged(asked: Asked) -> dict[str, Any]:
 def answers_of(name: str, asked: Asked) -> Distribution:
     """Of a model by its name, for the hidden cells."""
     problem = asked.problem
-    completer = Completer(name, scale=problem.scale.kind)
+    completer = Completer(name, device="cpu", scale=problem.scale.kind)
     completer.fit(problem.index[asked.seen], problem.values[asked.seen])
     return completer.answerer_.answer(completer._asked(problem.index[asked.hidden]))
 
@@ -144,14 +144,14 @@ def main() -> None:
     which: Callable[[], Iterator[Asked]] = tests if given.test else development
     kind = "test" if given.test else "development"
     print(HEAD, flush=True)
+    if given.print:
+        for place in sorted(given.out.glob(f"{kind}.*.json")):
+            print(line(json.loads(place.read_text())))
+        return
     for asked in which():
         if given.only and asked.name not in given.only:
             continue
         place = given.out / f"{kind}.{asked.name.replace(', ', '.').replace(' ', '-')}.json"
-        if given.print:
-            if place.exists():
-                print(line(json.loads(place.read_text())))
-            continue
         found = judged(asked)
         _keep(found, place)
         print(line(found), flush=True)

@@ -8,6 +8,7 @@ import torch
 
 from exchangeable.datasets import load
 from exchangeable.distributions import OnLevels
+from exchangeable.scale import Scale
 from paper import calibration, draws, pretrained
 from paper.problems import Problem
 
@@ -78,7 +79,7 @@ def test_statistics_tell_tables_apart(tmp_path, monkeypatch):
     generator = np.random.default_rng(0)
     index = np.argwhere(generator.random((60, 40)) < 0.5)
     row, column = generator.normal(size=60), generator.normal(size=40)
-    scale = draws.Scale("real")
+    scale = Scale("real")
     noise = 0.3 * generator.normal(size=len(index))
     biased = draws.Cells(index, row[index[:, 0]] + noise, (60, 40), scale)
     product = draws.Cells(index, row[index[:, 0]] * column[index[:, 1]] + noise, (60, 40), scale)

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from exchangeable import Completer, shipped, trials
-from exchangeable.answering import ModelAnswerer
+from exchangeable.answering import Cells, ModelAnswerer
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage, rmse
+from exchangeable.scale import Scale
 from exchangeable.settings import TrainingConfig
 from exchangeable.trials import Trial, tried
 
@@ -161,7 +162,7 @@ def test_few_cells_or_equal_ones_are_answered_without_a_trial(values):
     cells = [("a", "x"), ("a", "y"), ("b", "x")]
     few = Completer().fit(cells, values)
     assert few.model_name_ == "pretrained"
-    assert any("too few" in note or "equal" in note for note in few.notes_)
+    assert any("too few, or too much alike" in note for note in few.notes_)
     answer = few.predict([("b", "y")])
     assert min(values) - 1 <= answer[0] <= max(values) + 1
 
@@ -171,9 +172,58 @@ def test_tables_of_other_orders_are_answered_by_factors_and_that_is_said(order):
     index, values = small_table(order)
     found = Completer().fit(index, values)
     assert found.model_name_ == "vmf"
-    assert any(f"none is pretrained for tables of {order} ax" in note for note in found.notes_)
+    axes = "1 axis" if order == 1 else f"{order} axes"
+    assert any(f"none is pretrained for tables of {axes}" in note for note in found.notes_)
     with pytest.raises(InputError, match=f"axes, but this one has {order}"):
         Completer("pretrained").fit(index, values)
+
+
+@pytest.mark.parametrize("noise", [1e-5, 1e-3, 0.3])
+def test_a_tenth_is_hidden_however_little_biases_leave(noise):
+    generator = np.random.default_rng(0)
+    index = np.argwhere(generator.random((50, 20)) < 0.8)
+    row, column = generator.normal(size=50), generator.normal(size=20)
+    values = row[index[:, 0]] + column[index[:, 1]] + noise * generator.normal(size=len(index))
+    found = Completer().fit(index, values)
+    _, part = trials._parted(found.cells_)
+    counts = np.bincount(part, minlength=10) / len(part)
+    assert counts.min() > 0.05
+    assert counts.max() < 0.15
+    if noise < 0.1:  # where there is next to nothing but biases, they are as good as it gets
+        assert found.model_name_ in trials.SIMPLER
+
+
+@pytest.mark.parametrize("values", [np.tile([1.0, 2.0], 50), 1e-180 * np.arange(100.0)])
+def test_cells_that_cannot_be_told_apart_or_measured_are_answered_all_the_same(values):
+    index = np.argwhere(np.ones((10, 10)))
+    if values[1] == 2:
+        values = 1.0 + index.sum(axis=1) % 2
+    found = Completer().fit(index, values)
+    assert np.isfinite(found.predict(index)).all()
+
+
+def test_members_of_large_tables_are_chosen_whatever_parts_their_cells_fall_in(monkeypatch):
+    generator = np.random.default_rng(0)
+    index = np.stack([np.arange(4000), generator.integers(0, 30, 4000)], axis=1)
+    cells = Cells(index, generator.normal(size=4000), (4000, 30), Scale("real"))
+    monkeypatch.setattr(trials, "MOST", 2000)
+    some, part = trials._parted(cells)
+    assert 1500 < len(some) < 2500
+    assert np.bincount(part, minlength=10).max() < 0.15 * len(some)
+
+
+def test_the_card_of_a_model_that_was_tuned_says_to_what(completer):
+    tuned = copy.copy(completer)
+    quick = TrainingConfig(steps=1)
+    twice = tuned.finetune(training=quick).finetune(training=quick).answerer_.trained
+    assert twice.facts["trained on"].count("fingerprint") == 1
+    assert twice.facts["trained on"].startswith("synthetic tables, then the table")
+    elsewhere = Completer("pretrained").fit(SHOWN[:500], RATINGS[~HIDE][:500])
+    elsewhere._take(
+        replace(elsewhere._fitted(), answerer=replace(elsewhere.answerer_, trained=twice))
+    )
+    third = elsewhere.finetune(training=quick).answerer_.trained
+    assert third.facts["trained on"].startswith("synthetic tables, others, then the table")
 
 
 def test_a_newcomer_gets_about_what_reading_everything_would_give(completer):

@@ -10,7 +10,7 @@ import torch
 
 from exchangeable.answering import Cells, ModelAnswerer
 from exchangeable.array import ExchangeableArray, Support
-from exchangeable.baselines import Bias, VariationalFactorization, likeness
+from exchangeable.baselines import Bias, VariationalFactorization, likeness, unfolding
 from exchangeable.baselines.likeness import Alike
 from exchangeable.completer import Completer
 from exchangeable.configs import ResidualConfig
@@ -486,7 +486,7 @@ def test_a_table_held_without_its_empty_places_says_the_same(monkeypatch, order,
     asked = torch.from_numpy(every_cell(shape))
     expected = Alike(index, left, shape, axis).said(asked)
     monkeypatch.setattr(unfolding, "FULL_ENOUGH", 0)
-    monkeypatch.setattr(likeness, "AT_ONCE", at_once)
+    monkeypatch.setattr(likeness, "PAIRS", at_once)
     sparse = Alike(index, left, shape, axis)
     assert sparse._unfolded.values.layout == torch.sparse_csr
     torch.testing.assert_close(sparse.said(asked), expected)

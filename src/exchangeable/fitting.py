@@ -25,7 +25,14 @@ from exchangeable.scale import Scale
 from exchangeable.settings import TrainingConfig
 from exchangeable.splits import by_share
 from exchangeable.table import Table
-from exchangeable.trained import ITS_TABLE, TRAINED_ON, Execution, TrainedModel, train_model
+from exchangeable.trained import (
+    ITS_TABLE,
+    SYNTHETIC,
+    TRAINED_ON,
+    Execution,
+    TrainedModel,
+    train_model,
+)
 from exchangeable.training import Progress, Task
 from exchangeable.trials import tried
 from exchangeable.values import Reference, codec_for, negatives_among
@@ -124,12 +131,14 @@ def _chosen(given: Given, cells: Cells) -> tuple[str, tuple[str, ...]]:
         return given.model, ()
     order = given.table.order
     if order not in shipped.orders():
-        return ANY_ORDER, (f"model {ANY_ORDER}: none is pretrained for tables of {order} axes",)
+        axes = "1 axis" if order == 1 else f"{order} axes"
+        return ANY_ORDER, (f"model {ANY_ORDER}: none is pretrained for tables of {axes}",)
     if given.features:
         return shipped.NAME, ()
-    trial = tried(cells, given.seed, given.device, given.watch)
+    trial = tried(cells, given.seed, given.device, given.watch, given.memory)
     if trial is None:
-        return shipped.NAME, (f"model {shipped.NAME}: cells are too few or equal to try others",)
+        why = "cells are too few, or too much alike, to hide some and try others"
+        return shipped.NAME, (f"model {shipped.NAME}: {why}",)
     return trial.best, (str(trial),)
 
 
@@ -174,7 +183,9 @@ def finetuned(
         split = Validation(*trained.facts["validation"])
     facts = {**trained.facts, **facts, "validation": [split.share, split.seed]}
     if TRAINED_ON in facts:
-        facts[TRAINED_ON] = f"{trained.facts[TRAINED_ON].removesuffix(' alone')}, then {ITS_TABLE}"
+        facts[TRAINED_ON] = f"synthetic tables, then {ITS_TABLE}"
+        if trained.facts[TRAINED_ON] != SYNTHETIC and trained.facts["data"] != facts["data"]:
+            facts[TRAINED_ON] = f"synthetic tables, others, then {ITS_TABLE}"
     better = train_model(
         trained.config,
         trained.codec,

@@ -302,7 +302,7 @@ def _learn(
             saved = now
         if stopping:
             raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, saved")
-    # Tables come a few times at most, so none is learned by heart: the last weights are the result.
+    # Judged by tables that it never learns from, it gets better to the end: the last weights it is.
     run.best.load_state_dict(run.averaged.state_dict())
     run.best_step, run.best_rmse = run.step, run.history[-1]["validation_rmse"]
 

@@ -188,7 +188,8 @@ def lots(residuals: Tensor) -> Tensor:
 
     So they do not depend on how members are numbered or cells are ordered.
     """
-    return (1e4 * residuals.abs()) % 1
+    spread = residuals.square().mean().sqrt()
+    return (1e4 * residuals.abs() / spread.clamp(min=torch.finfo(spread.dtype).tiny)) % 1
 
 
 def _trust(tried: Tensor) -> Trust:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.errors import InputError
@@ -72,16 +72,7 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
-FINETUNING = TrainingConfig(
-    steps=300,
-    learning_rate=1e-3,
-    weight_decay=0.3,
-    average=0.97,
-    hide_least=0.05,
-    hide_most=0.4,
-    views=12,
-    view_steps=15,
-)
+FINETUNING = replace(RECIPES["self-supervised"].training, learning_rate=1e-3)
 """How a trained model goes on with another table, whatever it was trained with."""
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from exchangeable import metrics, shipped
 from exchangeable.answering import Answerer, Cells, ModelAnswerer, fitted_baseline, read_off
+from exchangeable.baselines.base import standardised
 from exchangeable.prior import BIASES, lots
 
 SIMPLER = ("bias", "vmf")
@@ -28,7 +29,9 @@ PARTS = 10
 """One of these parts of the cells is hidden at a time."""
 HIDDEN = 200
 """Cells to be hidden in all, if a few parts have as many."""
-MOST_PARTS = 5
+MOST_PARTS = 3
+MOST_HIDDEN = 0.5
+"""Of the cells: where most fall into one part, since they are alike, it is left out."""
 LEAST = 50
 """Cells that a table must have for a comparison that says anything."""
 MOST = 200_000
@@ -66,17 +69,19 @@ def tried(
     seed: int,
     device: torch.device,
     watch: Callable[[str, float], None] = lambda what, share: None,
+    memory: int | None = None,
 ) -> Trial | None:
     """Fit all candidates to most cells, and see how they predict the others.
 
-    None where the cells are too few to say anything.
+    None where the cells are too few, or too much alike to tell some from the others.
     """
-    if len(cells) < LEAST or cells.values.min() == cells.values.max():
+    if len(cells) < LEAST:
         return None
+    watch("choosing cells to hide", 0.0)
     cells, part = _parted(cells)
     trained = shipped.shipped(len(cells.shape))
     candidates: dict[str, Callable[[Cells], Answerer]] = {
-        shipped.NAME: partial(ModelAnswerer.of, trained, device=device),
+        shipped.NAME: partial(ModelAnswerer.of, trained, device=device, memory=memory),
         **{name: partial(fitted_baseline, name, seed=seed) for name in SIMPLER},
     }
     parts = min(-(-HIDDEN * PARTS // len(cells)), MOST_PARTS)
@@ -84,7 +89,7 @@ def tried(
     found: dict[str, list[list[NDArray[np.float64]]]] = {name: [] for name in candidates}
     for number in range(parts):
         hidden = part == number
-        if not hidden.any() or hidden.all():
+        if not 0 < hidden.mean() < MOST_HIDDEN:
             continue
         truth.append(cells.values[hidden])
         for at, (name, candidate) in enumerate(candidates.items()):
@@ -110,14 +115,15 @@ _WANTED = (methodcaller("mean"), methodcaller("quantile", 0.1), methodcaller("qu
 def _parted(cells: Cells) -> tuple[Cells, NDArray[np.int64]]:
     """All cells, or those of some members where they are too many; and the part of each."""
     index = torch.from_numpy(cells.index)
-    values = torch.from_numpy((cells.values - cells.values.mean()) / cells.values.std())
+    values = torch.from_numpy(standardised(cells.values)[0])
     with torch.no_grad():
         biases = BIASES.believed(index, values, cells.shape)
         drawn = lots(values - biases.answers(index)[0]).numpy()
     if len(cells) > MOST:
         axis = int(np.argmax(cells.shape))
-        # Of a member the sum of what its cells drew, which is as good as drawn itself.
-        own = np.bincount(cells.index[:, axis], weights=drawn, minlength=cells.shape[axis]) % 1
+        # Of a member later digits of what its cells drew: the first ones tell their parts.
+        sums = np.bincount(cells.index[:, axis], weights=drawn, minlength=cells.shape[axis])
+        own = (1e3 * sums) % 1
         some = own[cells.index[:, axis]] < MOST / len(cells)
         if some.any():
             cells, drawn = cells.take(some), drawn[some]

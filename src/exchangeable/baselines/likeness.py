@@ -42,6 +42,9 @@ SAID_KEPT_WHOLE = 1 << 23
 """Up to as many with 16 bytes each; others with half of that, since digits beyond the third say
 nothing of what somebody likes."""
 
+PAIRS = 1 << 21
+"""Pairs of a question and a member who speaks of it, at a time, where tables are sparse."""
+
 FEW = 30
 """Combinations per question from which on it is quicker to add up for each question by itself."""
 
@@ -121,7 +124,7 @@ class Alike:
         ends = sizes.cumsum(0)
         result = likeness.new_zeros(len(at), SAID)
         # Parts of about as many pairs, each of one question at least.
-        cuts = ((ends - sizes) // AT_ONCE).diff().nonzero().squeeze(1) + 1
+        cuts = ((ends - sizes) // PAIRS).diff().nonzero().squeeze(1) + 1
         limits = [0, *cuts.tolist(), len(at)] if len(at) else []
         for first, last in pairwise(limits):
             own, number = sizes[first:last], torch.arange(last - first, device=at.device)

@@ -251,13 +251,15 @@ def completer_of(
     device: str,
     teller: Teller,
     features: dict[str, Any] | None = None,
+    usual: str = "auto",
 ) -> Completer:
-    """A completer that was saved, or one that has read a table."""
+    """A completer that was saved, or one that has read a table, by the usual model if by none."""
     from exchangeable import checkpoint
     from exchangeable.completer import Completer
 
     if not Path(name).is_dir() and not checkpoint.exists(name):
-        return fitted(reading.open(name)[0], model, seed, device, features, teller)
+        chosen = usual if model == "auto" else model
+        return fitted(reading.open(name)[0], chosen, seed, device, features, teller)
     if model != "auto" or reading != AS_IT_LOOKS or features:
         raise InputError(f"{name} is a saved completer: give no options for reading or model")
     completer = Completer.load(name, device=device)

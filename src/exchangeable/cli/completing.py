@@ -183,14 +183,16 @@ def factorize(
     reading: Reading = AS_IT_LOOKS,
     as_json: AsJson = False,
 ) -> None:
-    """One vector for each member of every axis, and who is nearest to whom."""
+    """One vector for each member of every axis, and who is nearest to whom; vmf's if by none."""
     from exchangeable.answers import factor_frame
 
     place = out or default_out(table, "factors")
     check_ending(place)
     check_free(place, force)
     teller = Teller(as_json)
-    completer = completer_of(table, reading, model, seed, device, teller, feature_files(features))
+    completer = completer_of(
+        table, reading, model, seed, device, teller, feature_files(features), usual="vmf"
+    )
     frame = factor_frame(completer, neighbours)
     write_frame(place, frame)
     for axis, size in zip(completer.table_.axes, completer.table_.shape, strict=True):

@@ -159,7 +159,7 @@ def finetune(
     table: TableArgument,
     out: OutFolder,
     steps: Steps = None,
-    learning_rate: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
+    learning_rate: LearningRate = None,
     batch: Batch = None,
     batch_cells: BatchCells = None,
     validation: Validation = 0.05,

@@ -37,10 +37,10 @@ SURE = 10
 PARTS = 10
 """Of the cells: factors are tried on one that they were not fitted to, or on some."""
 
-TRIED = 1000
+TRIED = 2000
 """Cells on which they are tried, if parts suffice."""
 
-MOST_TRIED = 2
+MOST_TRIED = 3
 """Parts at most, each of which takes as long as the fit."""
 
 BIASES = Bias(tolerance=1e-4)
@@ -188,8 +188,9 @@ def lots(residuals: Tensor) -> Tensor:
 
     So they do not depend on how members are numbered or cells are ordered.
     """
-    spread = residuals.square().mean().sqrt()
-    return (1e4 * residuals.abs() / spread.clamp(min=torch.finfo(spread.dtype).tiny)) % 1
+    spread = residuals.square().mean().sqrt().clamp(min=torch.finfo(residuals.dtype).tiny)
+    # A power of two, which stays as it is when a cell comes: digits of others stay, too.
+    return (1e4 * residuals.abs() / 2 ** spread.log2().floor()) % 1
 
 
 def _trust(tried: Tensor) -> Trust:

@@ -68,8 +68,9 @@ def test_a_turned_table_is_known_as_if_it_had_been_drawn_so(order):
         assert same_hide is hide
         alone = Prior.of(turned.take(~hide), lesson.reference, plan.model.prior)
         found = alone(turned.support.index)
-        # The axes are fitted in turn, and rounds end before the last digits stand.
-        torch.testing.assert_close(turned_known[:, :2], found[:, :2], rtol=0, atol=0.1)
+        # The axes are fitted in turn, and rounds end before the last digits stand, which tell
+        # where factors are tried: the deviation may differ by some.
+        torch.testing.assert_close(turned_known[:, :2], found[:, :2], rtol=0, atol=0.2)
         torch.testing.assert_close(turned_known[:, 2:], found[:, 2:], rtol=0, atol=5e-3)
     assert torch.equal(lesson.turned(0).shown.known, known)
 

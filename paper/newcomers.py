@@ -36,14 +36,14 @@ def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> t
     model = shipped(2)
     others = ModelAnswerer.of(model, cells.take(~strange))
     together = ModelAnswerer.of(model, cells.take(~asked))
+    renamed = index.copy()
+    renamed[:, 0] = 0  # a newcomer's number
     alone: list[Floats] = []
     truth: list[Floats] = []
     for user in strangers:
         own, wanted = shown & (index[:, 0] == user), asked & (index[:, 0] == user)
         if not own.any() or not wanted.any():
             continue
-        renamed = index.copy()
-        renamed[:, 0] = 0
         answerer = others.newcomer(0, renamed[own], values[own])
         assert answerer is not None
         alone.append(answerer.answer(renamed[wanted]).mean().numpy())

@@ -104,10 +104,11 @@ def test_queries_of_numbers_find_their_members_even_beside_one_that_is_none(here
     (here / "numbers.csv").write_text("user,film,rating\n1,10,5\n1,11,4\n2,10,2\n2,12,1\n3,11,3\n")
     (here / "plain.csv").write_text("1,12\n3,10\n")
     (here / "mixed.csv").write_text("1,12\n3,10\nabc,10\n007,11\n")
-    done("complete", "numbers.csv", "--queries", "plain.csv", "--out", "a.csv")
-    done("complete", "numbers.csv", "--queries", "mixed.csv", "--out", "b.csv")
+    vmf = ("--model", "vmf")  # in which the last digits do not depend on what else is asked
+    done("complete", "numbers.csv", "--queries", "plain.csv", "--out", "a.csv", *vmf)
+    done("complete", "numbers.csv", "--queries", "mixed.csv", "--out", "b.csv", *vmf)
     one, two = pl.read_csv("a.csv"), pl.read_csv("b.csv", schema_overrides={"user": pl.String})
-    assert one["rating"].to_list() == pytest.approx(two["rating"].to_list()[:2], abs=1e-6)
+    assert one["rating"].to_list() == two["rating"].to_list()[:2]
     assert two["user"].to_list() == ["1", "3", "abc", "007"]
 
 

@@ -9,7 +9,7 @@ members are called or in which order its cells come.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 
@@ -104,9 +104,9 @@ def tried(
         name: [np.concatenate(c) for c in zip(*own, strict=True)] for name, own in found.items()
     }
     rmse = {name: metrics.rmse(values, columns[0]) for name, columns in told.items()}
-    trial = Trial(len(values), rmse, 0.0)
-    within = metrics.coverage(values, np.stack(told[trial.best][1:], axis=1))
-    return Trial(len(values), rmse, within)
+    trial = Trial(len(values), rmse, np.nan)
+    ends = np.stack(told[trial.best][1:], axis=1)
+    return replace(trial, coverage=metrics.coverage(values, ends))
 
 
 _WANTED = (methodcaller("mean"), methodcaller("quantile", 0.1), methodcaller("quantile", 0.9))

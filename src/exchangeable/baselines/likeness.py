@@ -109,7 +109,7 @@ class Alike:
             parts = []
             for own in chunks(len(at), max(1, AT_ONCE // len(weights))):
                 heard = weights.T[column[own]]
-                said = (table.ones_turned[at[own]], table.values_turned[at[own]])
+                said = (table.ones.T[at[own]], table.values_turned[at[own]])
                 parts.append(torch.stack([(one * heard).sum(dim=1) for one in said]))
             total, mean = torch.cat(parts, dim=1)
             told += [mean / (total + self.doubt), total / (total + self.doubt)]
@@ -142,7 +142,7 @@ class Alike:
 
     def _heard_everywhere(self, likeness: Tensor) -> Tensor:
         """What is said of each combination of each of some members: (combinations, members, 4)."""
-        return self._told(self._unfolded.ones_turned, self._unfolded.values_turned, likeness)
+        return self._told(self._unfolded.ones.T, self._unfolded.values_turned, likeness)
 
     def _told(self, ones: Tensor, values: Tensor, likeness: Tensor) -> Tensor:
         """From what those who speak have at combinations (C, S), and (2, S, M): (C, M, 4)."""

@@ -71,7 +71,6 @@ class Unfolding:
     squares: Tensor
     ones: Tensor
     values_turned: Tensor  # (C, S)
-    ones_turned: Tensor
 
     @classmethod
     def of(
@@ -89,17 +88,14 @@ class Unfolding:
         row, size = number[index[:, axis]], (len(speakers), len(combinations))
         spoken = row != UNKNOWN
         row, column, said = row[spoken], place[spoken], values[spoken]
-        ones = torch.ones_like(said)
-        kinds = (said, said.square(), ones)
+        kinds = (said, said.square(), torch.ones_like(said))
         if size[0] * size[1] <= FULL_ENOUGH * len(said):
             tables = [v.new_zeros(size).index_put_((row, column), v) for v in kinds]
-            turned = [tables[0].T, tables[2].T]
+            tables.append(tables[0].T)
         else:
             tables = sparse(row, column, kinds, size)
-            turned = sparse(column, row, (said, ones), size[::-1])
-        return cls(
-            combinations, starts, place[order], values[order], speakers, number, *tables, *turned
-        )
+            tables += sparse(column, row, (said,), size[::-1])
+        return cls(combinations, starts, place[order], values[order], speakers, number, *tables)
 
     def __len__(self) -> int:
         return len(self.combinations)

@@ -104,19 +104,18 @@ def train(
 
     chosen, limit = recipe_of(recipe), size_of(memory)
     seed = checked_seed(seed)
-    changed = {
-        "steps": steps,
-        "batch": batch,
-        "batch_cells": batch_cells,
-        "learning_rate": learning_rate,
-        "hide": hide,
-        "loss": loss,
-        "evaluate_every": evaluate_every,
-        "patience": patience,
-        "seed": seed,
-    }
-    given = {name: setting for name, setting in changed.items() if setting is not None}
-    training = replace(chosen.training, **given)  # type: ignore[arg-type]
+    given = _given(
+        steps=steps,
+        batch=batch,
+        batch_cells=batch_cells,
+        learning_rate=learning_rate,
+        hide=hide,
+        loss=loss,
+        evaluate_every=evaluate_every,
+        patience=patience,
+        seed=seed,
+    )
+    training = replace(chosen.training, **given)
     _check_precision(precision)
     with processes() as among:
         teller = Teller(as_json, among)
@@ -179,18 +178,14 @@ def finetune(
     from exchangeable.recipes import FINETUNING
     from exchangeable.trained import TrainedModel
 
+    seed = checked_seed(seed)
     if model != "pretrained":
         TrainedModel.load(model)  # what is wrong with it is told before the table is read
     teller = Teller(as_json)
-    changed = {
-        "steps": steps,
-        "learning_rate": learning_rate,
-        "batch": batch,
-        "batch_cells": batch_cells,
-        "seed": checked_seed(seed),
-    }
-    given = {name: setting for name, setting in changed.items() if setting is not None}
-    training = replace(FINETUNING, **given)  # type: ignore[arg-type]
+    given = _given(
+        steps=steps, learning_rate=learning_rate, batch=batch, batch_cells=batch_cells, seed=seed
+    )
+    training = replace(FINETUNING, **given)
     completer = Completer(model, seed=seed, device=device, validation=validation)
     completer.fit_table(_shown(reading, table, split), features=feature_files(features))
     teller.say(*completer.notes_)
@@ -223,9 +218,7 @@ def pretrain(
     from exchangeable.pretraining import Circumstances, curriculum
     from exchangeable.pretraining import pretrain as learn
 
-    changed = {"order": order, "steps": steps, "cells": cells}
-    given = {name: value for name, value in changed.items() if value is not None}
-    plan = curriculum(seed=checked_seed(seed), **given)
+    plan = curriculum(seed=checked_seed(seed), **_given(order=order, steps=steps, cells=cells))
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - 1)
     teller = Teller(as_json)
@@ -246,6 +239,11 @@ def pretrain(
         f"pretrained: {trained.facts['steps']:,} steps; error on other tables {error:.4f} of that "
         f"of what it starts from; saved in {out}"
     )
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Those that were given; others stay as they are."""
+    return {name: setting for name, setting in settings.items() if setting is not None}
 
 
 def _end(teller: Teller, trained: TrainedModel, out: Path) -> None:

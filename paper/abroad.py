@@ -100,6 +100,9 @@ class Rescaled:
     def quantile(self, share: float) -> torch.Tensor:
         return self._there(self.stars.quantile(share))
 
+    def rank(self, values: torch.Tensor) -> torch.Tensor:
+        return self.stars.rank(1 + (values - self.low) / self.step)
+
     def probabilities(self) -> torch.Tensor:
         return self.stars.probabilities()
 

@@ -10,7 +10,8 @@ from typing import Any
 from exchangeable.baselines import BASELINES
 from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.errors import InputError
-from exchangeable.recipes import ModelConfig
+from exchangeable.memory import MemoryModel
+from exchangeable.recipes import FINETUNING, ModelConfig
 from exchangeable.settings import TrainingConfig
 from exchangeable.values import Codec, codec_for
 from paper.problems import Problem
@@ -23,6 +24,8 @@ class Deep:
     config: ModelConfig
     codec: Codec
     training: TrainingConfig
+    start: MemoryModel | None = None
+    """Weights that it starts from; none: drawn by the seed."""
 
 
 YARDSTICKS: Mapping[str, str] = {
@@ -99,6 +102,12 @@ def self_supervised(problem: Problem, *, released: bool = False, elementwise: bo
     return Deep(config, codec, replace(_PAPER, steps=_steps(problem)))
 
 
+def self_supervised_sampled(problem: Problem) -> Deep:
+    """A step sees a sample, as the paper's had to on ML-1M; answers are from all cells."""
+    made = self_supervised(problem)
+    return replace(made, training=replace(made.training, batch="conditional", batch_cells=100_000))
+
+
 def factorized(problem: Problem, *, released: bool = False, elementwise: bool = True) -> Deep:
     codec = _codec(problem)
     of = FactorizedConfig.released if released else FactorizedConfig.paper
@@ -150,6 +159,15 @@ def ours_with_features(problem: Problem) -> Deep:
     return _ours(problem, prior=20, features=sizes)
 
 
+def finetuned(problem: Problem) -> Deep:
+    """The model in the package, after gradient steps on the table."""
+    # It needs safetensors, which tables can be printed without.
+    from exchangeable.shipped import shipped
+
+    trained = shipped(len(problem.shape))
+    return Deep(trained.config, trained.codec, FINETUNING, trained.model)
+
+
 def _ours(problem: Problem, *, prior: int, features: tuple[int, ...] = ()) -> Deep:
     codec, order = _codec(problem), len(problem.shape)
     channels = codec.in_channels, codec.out_channels
@@ -185,6 +203,7 @@ METHODS: Mapping[str, Callable[[Problem], Deep]] = {
     "self-supervised-text": partial(self_supervised, elementwise=False),
     "self-supervised-elements": self_supervised,
     "self-supervised-released": partial(self_supervised, released=True),
+    "self-supervised-sampled": self_supervised_sampled,
     "factorized-text": partial(factorized, elementwise=False),
     "factorized-elements": factorized,
     "factorized-released": partial(factorized, released=True),
@@ -192,4 +211,5 @@ METHODS: Mapping[str, Callable[[Problem], Deep]] = {
     "ours": ours,
     "ours-without-prior": ours_without_prior,
     "ours-with-features": ours_with_features,
+    "finetuned": finetuned,
 }

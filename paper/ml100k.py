@@ -27,6 +27,7 @@ ROWS = [
     Row("Bayesian MF", [], "bmf"),
     Row("ours, without prior", [], "ours-without-prior", first=True),
     Row("**ours**", [], "ours"),
+    Row("**pretrained**, finetuned", [], "finetuned", first=True),
 ]
 
 

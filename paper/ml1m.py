@@ -21,6 +21,7 @@ ROWS = [
     Row("self-supervised, as in the text", [0.863], "self-supervised-text", 1),
     Row("self-supervised, dropping elements", [0.863], "self-supervised-elements", 1),
     Row("self-supervised, as released", [0.863], "self-supervised-released", 1),
+    Row("self-supervised, conditional samples", [0.863], "self-supervised-sampled", 1),
     Row("factorized, as in the text", [0.860], "factorized-text", 1),
     Row("factorized, dropping elements", [0.860], "factorized-elements", 1),
     Row("factorized, as released", [0.860], "factorized-released", 1),
@@ -29,6 +30,7 @@ ROWS = [
     Row("variational MF", [], "vmf"),
     Row("Bayesian MF", [], "bmf"),
     Row("**ours**", [], "ours"),
+    Row("**pretrained**, finetuned", [], "finetuned"),
 ]
 
 

@@ -137,7 +137,8 @@ def fit(
     features = features_of(problem, made)
     reference = reference_of(problem, train_cells)
     task = Task(array_of(problem, train_cells), array_of(problem, validation), reference, features)
-    state = Run.start(build(made.config, made.training.seed).to(device), made.training)
+    model = made.start or build(made.config, made.training.seed)
+    state = Run.start(model.to(device), made.training)
     train(state, made.codec, task, made.training, how=How(), report=_Told())
     return state
 

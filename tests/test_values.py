@@ -55,6 +55,35 @@ def test_quantiles_on_levels_invert_the_evenly_spread_probability(levels):
             assert levels[0] <= float(value) <= levels[-1]
 
 
+MIXTURE = LogisticMixture(
+    torch.tensor([[0.3, 0.7]]).double().log(),
+    torch.tensor([[1.0, 4.0]]).double(),
+    torch.tensor([[0.5, 0.2]]).double(),
+)
+WIDE = torch.arange(-20.0, 30.0).double()
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        some_levels(),
+        MIXTURE,
+        MIXTURE.on_levels(WIDE),
+        Normal(torch.tensor([1.0, 2.0]).double(), torch.tensor([0.5, 3.0]).double()),
+        Normal(torch.tensor([1.0]).double(), torch.tensor([2.0]).double(), WIDE),
+    ],
+    ids=["levels", "mixture", "levels with a mixture", "normal", "normal on levels"],
+)
+def test_a_rank_is_the_share_whose_quantile_the_value_is(answers):
+    for share in (0.3, 0.5, 0.6):
+        value = answers.quantile(share)
+        inside = (value > 1) & (value < 5) if len(value) > 2 else value == value
+        assert inside.any()
+        torch.testing.assert_close(
+            answers.rank(value)[inside], torch.full_like(value, share)[inside], rtol=0, atol=1e-6
+        )
+
+
 def test_quantiles_never_cross():
     answers = some_levels(cells=200)
     shares = torch.linspace(0.01, 0.99, 30).tolist()

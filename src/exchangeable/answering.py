@@ -20,6 +20,7 @@ from exchangeable.baselines import BASELINES
 from exchangeable.baselines.base import Baseline, Fitted
 from exchangeable.blocks import FactorLayer
 from exchangeable.budget import plan_of_conditioning
+from exchangeable.calibration import AS_ANSWERED, Calibration
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.distributions import Distribution, Normal
 from exchangeable.errors import InputError
@@ -77,6 +78,11 @@ def read_off(
 class Answerer(Protocol):
     """Answers for any cell of one table."""
 
+    @property
+    def calibration(self) -> Calibration:
+        """What sets quantiles right."""
+        ...
+
     def answer(self, index: Index) -> Distribution:
         """For cells (Q, D), ``UNKNOWN`` where a member is not known."""
         ...
@@ -120,15 +126,17 @@ class BaselineAnswerer:
     baseline: Baseline
     fitted: Fitted
     scale: Scale
+    calibration: Calibration = AS_ANSWERED
 
     def answer(self, index: Index) -> Distribution:
         mean, variance = self.fitted.predict(index)
         levels = torch.tensor(self.scale.levels, dtype=torch.float64)
-        return Normal(
+        answers = Normal(
             torch.from_numpy(mean),
             torch.from_numpy(np.sqrt(variance)),
             levels if len(levels) else None,
         )
+        return self.calibration.of(answers)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> BaselineAnswerer:
         fitted = self.fitted.updated(cells.index, cells.values, cells.shape, changed)
@@ -161,7 +169,8 @@ class BaselineAnswerer:
         state = {
             k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in self.fitted.state().items()
         }
-        return {"baseline": self.name, "settings": settings}, state
+        described = {"baseline": self.name, "settings": settings}
+        return {**described, "calibration": list(self.calibration.taken)}, state
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +188,7 @@ class ModelAnswerer:
     among: Processes = ALONE
     limit: int | None = None
     """Bytes that reading may take."""
+    calibration: Calibration = AS_ANSWERED
 
     @classmethod
     def of(
@@ -228,7 +238,8 @@ class ModelAnswerer:
         with torch.inference_mode():
             outputs = self.trained.model.read(self.memory, queries, READ_AT_ONCE)
         outputs = self.among.gathered(outputs, len(index))
-        return self.trained.codec.read(outputs.double().cpu(), self.reference)
+        answers = self.trained.codec.read(outputs.double().cpu(), self.reference)
+        return self.calibration.of(answers)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelAnswerer:
         device = next(self.trained.model.parameters()).device
@@ -251,9 +262,10 @@ class ModelAnswerer:
     def refreshed(self, cells: Cells) -> ModelAnswerer:
         device = next(self.trained.model.parameters()).device
         grown = _grown(self.features, cells.shape)
-        return ModelAnswerer.of(
+        anew = ModelAnswerer.of(
             self.trained, cells, grown, device, memory=self.limit, among=self.among
         )
+        return replace(anew, calibration=self.calibration)
 
     def newcomer(self, axis: int, index: Index, values: Floats) -> ModelAnswerer | None:
         if self.features is not None or not self.memory.pools:
@@ -286,7 +298,8 @@ class ModelAnswerer:
         described, weights = self.trained.parts()
         known = self.features or (None,) * len(self.memory.shape)
         tensors = {f"{MEMBERS}{axis}": f for axis, f in enumerate(known) if f is not None}
-        return {**described, "facts": self.trained.facts}, {**weights, **tensors}
+        described = {**described, "facts": self.trained.facts}
+        return {**described, "calibration": list(self.calibration.taken)}, {**weights, **tensors}
 
 
 def fitted_baseline(name: str, cells: Cells, seed: int, report: Any = None) -> BaselineAnswerer:
@@ -306,6 +319,7 @@ def answerer_of_parts(
     memory: int | None = None,
 ) -> Answerer:
     """What ``parts`` described, able to answer for the same cells again."""
+    calibration = Calibration(tuple(described.get("calibration", ())))
     if "baseline" in described:
         name = str(described["baseline"])
         if name not in BASELINES:
@@ -314,11 +328,12 @@ def answerer_of_parts(
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored}
         baseline = type(BASELINES[name]())(**settings)
         fitted = baseline.kind.of_state(baseline, {k: t.numpy() for k, t in tensors.items()})
-        return BaselineAnswerer(name, baseline, fitted, cells.scale)
+        return BaselineAnswerer(name, baseline, fitted, cells.scale, calibration)
     given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None
     trained = TrainedModel.of_parts(described, tensors, described.get("facts", {}))
-    return ModelAnswerer.of(trained, cells, features, device, memory=memory)
+    answerer = ModelAnswerer.of(trained, cells, features, device, memory=memory)
+    return replace(answerer, calibration=calibration)
 
 
 def _encoded(

@@ -34,6 +34,10 @@ class Distribution(Protocol):
         """The value below which ``share`` of the probability lies: (Q,)."""
         ...
 
+    def rank(self, values: Tensor) -> Tensor:
+        """The share of the probability that lies below a value of each cell: (Q,) -> (Q,)."""
+        ...
+
     def probabilities(self) -> Tensor:
         """Of each level, for scales that have them: (Q, L)."""
         ...
@@ -76,6 +80,15 @@ class OnLevels:
         value = edges[at] + within * (edges[at + 1] - edges[at])
         return value.clamp(*ends)
 
+    def rank(self, values: Tensor) -> Tensor:
+        if self.behind is not None:
+            return self.behind.rank(values)
+        edges, at = edges_of(self.levels), nearest_level(values, self.levels)
+        own = self.probabilities()
+        within = ((values - edges[at]) / (edges[at + 1] - edges[at])).clamp(0, 1)
+        here = own.gather(1, at[:, None]).squeeze(1)
+        return own.cumsum(dim=1).gather(1, at[:, None]).squeeze(1) - (1 - within) * here
+
     def log_likelihood(self, values: Tensor) -> Tensor:
         at = nearest_level(values, self.levels)
         return self.log_probabilities.gather(1, at[:, None]).squeeze(1)
@@ -98,6 +111,9 @@ class Normal:
     def quantile(self, share: float) -> Tensor:
         away = torch.special.ndtri(self.location.new_tensor(share))
         return self._inside(self.location + self.deviation * away)
+
+    def rank(self, values: Tensor) -> Tensor:
+        return torch.special.ndtr((values - self.location) / self.deviation.clamp(min=_LEAST))
 
     def log_likelihood(self, values: Tensor) -> Tensor:
         if self.levels is not None:
@@ -182,6 +198,9 @@ class LogisticMixture:
             less = self.below(middle[:, None]).squeeze(1) < share
             low, high = torch.where(less, middle, low), torch.where(less, high, middle)
         return (low + high) / 2
+
+    def rank(self, values: Tensor) -> Tensor:
+        return self.below(values[:, None]).squeeze(1)
 
     def log_likelihood(self, values: Tensor) -> Tensor:
         away = (values[:, None] - self.locations) / self.scales

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from exchangeable import checkpoint, shipped
 from exchangeable.answering import Answerer, Cells, ModelAnswerer, fitted_baseline
 from exchangeable.baselines import BASELINES
+from exchangeable.calibration import AS_ANSWERED, Calibration
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import InputError
 from exchangeable.labels import UNKNOWN, Codes
@@ -34,7 +36,7 @@ from exchangeable.trained import (
     train_model,
 )
 from exchangeable.training import Progress, Task
-from exchangeable.trials import tried
+from exchangeable.trials import SIMPLER, means_and_ranks, tried
 from exchangeable.values import Reference, codec_for, negatives_among
 
 LARGEST = 1e100
@@ -85,6 +87,11 @@ class Validation:
     share: float
     seed: int
 
+    def of(self, cells: Cells) -> tuple[Cells, Cells]:
+        """Those to be shown, and those kept back."""
+        split = by_share(cells, test=0.0, validation=self.share, seed=self.seed)
+        return cells.take(split.train), cells.take(split.validation)
+
 
 def fit(given: Given) -> Fitted:
     """Let the model that was chosen read the table."""
@@ -94,16 +101,26 @@ def fit(given: Given) -> Fitted:
     if max(float(np.nanmax(values)), -float(np.nanmin(values))) > LARGEST:
         raise InputError(f"values must be at most {LARGEST:g} in size: divide them by something")
     cells, notes = observed_cells(given.table, given.seed)
-    name, told = _chosen(given, cells)
+    name, calibration, told = _chosen(given, cells)
     notes = (*notes, *told)
     if name in BASELINES:
         if given.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
-        answerer: Answerer = fitted_baseline(name, cells, given.seed, _sweeps(name, given.watch))
+        answerer = fitted_baseline(name, cells, given.seed, _sweeps(name, given.watch))
+        answerer = replace(answerer, calibration=calibration)
         return Fitted(given.table, cells, answerer, notes, name)
     members = Members.of(given.table, given.features)
+    reader = partial(
+        ModelAnswerer.of,
+        features=members.values,
+        device=given.device,
+        memory=given.memory,
+        among=given.among,
+    )
     if name in RECIPES:
         trained = train_recipe(name, cells, members, given)
+        split = Validation(given.validation, given.seed)
+        calibration = _by_validation(split, cells, partial(reader, trained))
         notes = (*notes, *_told(trained))
     else:
         check_model(name)
@@ -112,34 +129,41 @@ def fit(given: Given) -> Fitted:
         members.check(trained)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
     further: list[str] = []
-    answerer = ModelAnswerer.of(
-        trained,
-        cells,
-        members.values,
-        given.device,
-        memory=given.memory,
-        among=given.among,
-        say=further.append,
-        watch=given.watch,
-    )
-    return Fitted(given.table, cells, answerer, (*notes, *further), name)
+    model = reader(trained, cells, say=further.append, watch=given.watch)
+    model = replace(model, calibration=calibration)
+    return Fitted(given.table, cells, model, (*notes, *further), name)
 
 
-def _chosen(given: Given, cells: Cells) -> tuple[str, tuple[str, ...]]:
-    """The model that was asked for, or else the one that does best on hidden cells; and why."""
-    if given.model != "auto":
-        return given.model, ()
+def _chosen(given: Given, cells: Cells) -> tuple[str, Calibration, tuple[str, ...]]:
+    """The model that was asked for, or else the one that does best on hidden cells; and why.
+
+    Hidden cells tell, too, how the intervals of the pretrained model are to be set right.
+    """
+    if given.model not in ("auto", shipped.NAME):
+        return given.model, AS_ANSWERED, ()
     order = given.table.order
-    if order not in shipped.orders():
+    if given.model == "auto" and order not in shipped.orders():
         axes = "1 axis" if order == 1 else f"{order} axes"
-        return ANY_ORDER, (f"model {ANY_ORDER}: none is pretrained for tables of {axes}",)
-    if given.features:
-        return shipped.NAME, ()
-    trial = tried(cells, given.seed, given.device, given.watch, given.memory)
+        told = f"model {ANY_ORDER}: none is pretrained for tables of {axes}"
+        return ANY_ORDER, AS_ANSWERED, (told,)
+    if given.features or order not in shipped.orders():
+        return shipped.NAME, AS_ANSWERED, ()  # it takes none, which is told where it is read
+    simpler = SIMPLER if given.model == "auto" else ()
+    trial = tried(cells, given.seed, given.device, given.watch, given.memory, simpler=simpler)
     if trial is None:
-        why = "cells are too few, or too much alike, to hide some and try others"
-        return shipped.NAME, (f"model {shipped.NAME}: {why}",)
-    return trial.best, (str(trial),)
+        why = "cells are too few, or too much alike, to hide some and see"
+        return shipped.NAME, AS_ANSWERED, (f"model {shipped.NAME}: {why}",)
+    return trial.best, trial.calibration, (str(trial),)
+
+
+def _by_validation(
+    split: Validation, cells: Cells, reader: Callable[[Cells], Answerer]
+) -> Calibration:
+    """Of a model that was trained here, from the cells that were kept back."""
+    shown, kept = split.of(cells)
+    if not len(kept):
+        return AS_ANSWERED
+    return Calibration.found(means_and_ranks(reader(shown), kept.index, kept.values)[1])
 
 
 def check_model(name: str) -> None:
@@ -200,14 +224,15 @@ def finetuned(
         ),
         start=trained,
     )
-    answerer = ModelAnswerer.of(better, fitted.cells, before.features, memory=before.limit)
+    reader = partial(ModelAnswerer.of, better, features=before.features, memory=before.limit)
+    calibration = _by_validation(split, fitted.cells, reader)
+    answerer = replace(reader(fitted.cells), calibration=calibration)
     return replace(fitted, answerer=answerer, notes=(*fitted.notes, *_told(better)))
 
 
 def task_of(cells: Cells, features: Features | None, kept_back: Validation) -> Task:
     """Cells to train on, and a share of them to judge by."""
-    split = by_share(cells, test=0.0, validation=kept_back.share, seed=kept_back.seed)
-    shown, kept = cells.take(split.train), cells.take(split.validation)
+    shown, kept = kept_back.of(cells)
     if not len(shown):
         raise InputError(f"training needs cells that are not for validation, but has {len(cells)}")
     return Task(shown.array(), kept.array(), Reference.of(shown.values, cells.scale), features)

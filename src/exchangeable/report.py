@@ -38,7 +38,7 @@ _MOST_MEMBERS = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class Held:
     """Of intervals that should hold a share of the hidden values: which share they held."""
 
     promised: tuple[float, ...]
@@ -74,7 +74,7 @@ def calibrate(
     completer: Completer,
     watch: Watch,
     features: Mapping[str, Any] | None = None,
-) -> Calibration:
+) -> Held:
     """Hide some cells, fit to the others, and compare what was promised with what came."""
     split = by_share(table, test=HIDDEN, validation=0.0, seed=completer.seed)
     twin = clone(completer).set_params(model=completer.model_name_)
@@ -89,7 +89,7 @@ def calibrate(
         for model in YARDSTICKS
         if model != completer.model_name_
     ]
-    return Calibration(SHARES, tuple(held), (mine, *others))
+    return Held(SHARES, tuple(held), (mine, *others))
 
 
 def _calibration(

@@ -53,10 +53,13 @@ def draw(seed: int | Sequence[int], order: int = 2, most: int = 60_000) -> Synth
         raise InputError(f"order and most must be 1 or more, but are {order} and {most}")
     rng = np.random.default_rng(seed)
     shape, wanted = _size(rng, order, most)
-    biases = [_bias(rng, size) for size in shape]
-    interactions = [_interaction(rng, shape) for _ in range(rng.integers(1, 4))]
+    axes = [_Axis.drawn(rng, size) for size in shape]
+    biases = [_bias(rng, axis) for axis in axes]
+    interactions = [_interaction(rng, axes) for _ in range(rng.integers(1, 4))]
     signal, noise = _signal(rng, biases, [part for part, _ in interactions])
-    index = _observed(rng, shape, wanted, biases, [other for _, other in interactions], signal)
+    further, _ = _interaction(rng, axes)
+    together = [other for _, other in interactions]
+    index = _observed(rng, shape, wanted, biases, together, further, signal)
     own = signal(index) + np.sqrt(noise) * _noise(rng, index, shape)
     values, scale = _on_a_scale(rng, _by_habit(rng, own, index, shape), index, shape)
     return Synthetic(index, values, shape, scale, noise)
@@ -73,12 +76,41 @@ def _size(rng: Generator, order: int, most: int) -> tuple[tuple[int, ...], int]:
     return shape, max(1, round(min(cells, np.prod(np.array(shape, float)))))
 
 
+# Members ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """Members of an axis, some of whom are near relatives: sequels, or drugs of one series."""
+
+    size: int
+    family: Index  # (size,)
+    closeness: float
+    """Of what is drawn for a member, the share of the variance that is its family's."""
+
+    @classmethod
+    def drawn(cls, rng: Generator, size: int) -> _Axis:
+        if rng.random() < 0.5:
+            return cls(size, np.arange(size), 0.0)
+        families = round(_between(rng, 2, max(3, size / 2)))
+        shares = rng.dirichlet(np.full(families, _between(rng, 0.3, 5.0)))
+        return cls(size, rng.choice(families, size=size, p=shares), rng.uniform(0.2, 0.95))
+
+    def vectors(self, rng: Generator, rank: int) -> Floats:
+        """Of each member, drawn: (size, rank)."""
+        own = rng.normal(size=(self.size, rank))
+        if not self.closeness:
+            return own
+        common = rng.normal(size=(int(self.family.max()) + 1, rank))[self.family]
+        return np.asarray(np.sqrt(self.closeness) * common + np.sqrt(1 - self.closeness) * own)
+
+
 # Values ----------------------------------------------------------------------------------
 
 
-def _bias(rng: Generator, size: int) -> Floats:
+def _bias(rng: Generator, axis: _Axis) -> Floats:
     """Of each member: alike, skewed, or in two groups."""
-    drawn = rng.normal(size=size)
+    drawn, size = axis.vectors(rng, 1)[:, 0], axis.size
     kind = rng.random()
     if kind < 0.2:
         drawn = np.exp(rng.uniform(0.3, 0.8) * drawn) * rng.choice([-1, 1])
@@ -87,17 +119,17 @@ def _bias(rng: Generator, size: int) -> Floats:
     return _standard(drawn)
 
 
-def _interaction(rng: Generator, shape: tuple[int, ...]) -> tuple[Part, Part]:
+def _interaction(rng: Generator, members: Sequence[_Axis]) -> tuple[Part, Part]:
     """Of two axes or more, by one of the kinds; and another function of the same members.
 
     Who likes the same often looks at the same, too, though that is another matter.
     """
-    order = len(shape)
+    order = len(members)
     number = order if order < 3 or rng.random() < 0.3 else 2
     axes = tuple(sorted(rng.choice(order, size=number, replace=False).tolist()))
     kinds = [_low_rank, _low_rank, _low_rank, _clusters, _nearness, _network]
-    made = kinds[int(rng.integers(len(kinds)))](rng, shape, axes)
-    probe = np.stack([rng.integers(size, size=_PROBED) for size in shape], axis=1)
+    made = kinds[int(rng.integers(len(kinds)))](rng, members, axes)
+    probe = np.stack([rng.integers(axis.size, size=_PROBED) for axis in members], axis=1)
     return _scaled(made(), probe), _scaled(made(), probe)
 
 
@@ -107,10 +139,12 @@ def _scaled(part: Part, probe: Index) -> Part:
     return lambda index: (part(index) - centre) / max(spread, 1e-9)
 
 
-def _low_rank(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Callable[[], Part]:
+def _low_rank(
+    rng: Generator, members: Sequence[_Axis], axes: tuple[int, ...]
+) -> Callable[[], Part]:
     """Sums of products of the members' vectors, dense, few entries at a time, or none below 0."""
-    rank, decay = round(_between(rng, 1, 20)), rng.uniform(0, 1.5)
-    vectors = {axis: rng.normal(size=(shape[axis], rank)) for axis in axes}
+    rank, decay = round(_between(rng, 1, 30)), rng.uniform(0, 1.5)
+    vectors = {axis: members[axis].vectors(rng, rank) for axis in axes}
     kind = rng.random()
     if kind < 0.2:
         share = rng.uniform(0.1, 0.5)
@@ -132,12 +166,14 @@ def _low_rank(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> 
     return made
 
 
-def _clusters(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Callable[[], Part]:
+def _clusters(
+    rng: Generator, members: Sequence[_Axis], axes: tuple[int, ...]
+) -> Callable[[], Part]:
     """Members are of sorts, and what sorts have with each other is drawn."""
     sorts = [int(rng.integers(2, 13)) for _ in axes]
     shares = [rng.dirichlet(np.full(number, 1.5)) for number in sorts]
     own = {
-        axis: rng.choice(number, size=shape[axis], p=share)
+        axis: rng.choice(number, size=members[axis].size, p=share)
         for axis, number, share in zip(axes, sorts, shares, strict=True)
     }
 
@@ -148,10 +184,12 @@ def _clusters(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> 
     return made
 
 
-def _nearness(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Callable[[], Part]:
+def _nearness(
+    rng: Generator, members: Sequence[_Axis], axes: tuple[int, ...]
+) -> Callable[[], Part]:
     """Members that are near each other have much: of some ideal point, from one side or both."""
     rank = int(rng.integers(1, 5))
-    places = {axis: rng.normal(size=(shape[axis], rank)) for axis in axes}
+    places = {axis: members[axis].vectors(rng, rank) for axis in axes}
 
     def made() -> Part:
         power = rng.uniform(0.5, 1.0)
@@ -165,10 +203,10 @@ def _nearness(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> 
     return made
 
 
-def _network(rng: Generator, shape: tuple[int, ...], axes: tuple[int, ...]) -> Callable[[], Part]:
+def _network(rng: Generator, members: Sequence[_Axis], axes: tuple[int, ...]) -> Callable[[], Part]:
     """A function of the members' vectors that is drawn, of one hidden layer."""
     rank, width = int(rng.integers(1, 5)), 16
-    vectors = {axis: rng.normal(size=(shape[axis], rank)) for axis in axes}
+    vectors = {axis: members[axis].vectors(rng, rank) for axis in axes}
 
     def made() -> Part:
         first = rng.normal(size=(rank * len(axes), width)) * rng.uniform(0.7, 2)
@@ -205,11 +243,15 @@ def _signal(
 
 
 def _noise(rng: Generator, index: Index, shape: tuple[int, ...]) -> Floats:
-    """Of variance 1, but some members have more of it, and tails may be heavy."""
+    """Of variance 1, but some members or cells have more of it, and tails may be heavy."""
     drawn = rng.normal(size=len(index))
-    if rng.random() < 0.3:
+    kind = rng.random()
+    if kind < 0.3:
         freedom = rng.uniform(2.5, 8)
         drawn = rng.standard_t(freedom, size=len(index)) / np.sqrt(freedom / (freedom - 2))
+    elif kind < 0.6:
+        own = np.exp(rng.uniform(0, 0.9) * rng.normal(size=len(index)))
+        drawn *= own / np.sqrt(np.mean(own**2))
     for axis, size in enumerate(shape):
         if rng.random() < 0.5:
             own = np.exp(rng.uniform(0, 0.5) * rng.normal(size=size))[index[:, axis]]
@@ -226,6 +268,7 @@ def _observed(
     wanted: int,
     biases: Sequence[Floats],
     interactions: Sequence[Part],
+    further: Part,
     signal: Part,
 ) -> Index:
     """Active members more often, cells that fit together more often, and what is liked too."""
@@ -233,11 +276,10 @@ def _observed(
     for bias, size in zip(biases, shape, strict=True):
         along = rng.uniform(-0.3, 0.7)
         drawn = along * bias + np.sqrt(1 - along**2) * rng.normal(size=size)
-        activity.append(rng.uniform(0, 1.6) * drawn)
+        activity.append(rng.uniform(0, 2.2) * drawn)
     same = rng.uniform(0, 4.0) * (rng.random() < 0.9)
     other = rng.uniform(0, 1.5) * (rng.random() < 0.4)
     liked = rng.uniform(0, 2.0) * (rng.random() < 0.6)
-    further, _ = _interaction(rng, shape)
 
     def fitting(index: Index) -> Floats:
         together = sum((part(index) for part in interactions), np.zeros(len(index)))
@@ -292,12 +334,12 @@ def _on_a_scale(
     rng: Generator, own: Floats, index: Index, shape: tuple[int, ...]
 ) -> tuple[Floats, Scale]:
     kind = rng.random()
-    if kind < 0.6:
+    if kind < 0.55:
         number = int(rng.choice([3, 4, 5, 5, 5, 5, 5, 6, 7, 8, 10, 10, 10, 11, 20]))
         return _on_levels(rng, own, index, shape, number)
-    if kind < 0.7:
+    if kind < 0.63:
         return _on_levels(rng, own, index, shape, 2)
-    if kind < 0.8:
+    if kind < 0.72:
         return _percent(rng, own, index, shape)
     return _real(rng, own)
 
@@ -332,13 +374,15 @@ def _percent(
 
 
 def _real(rng: Generator, own: Floats) -> tuple[Floats, Scale]:
-    """As they are, bent, with a long tail on one side, or with a floor."""
+    """As they are, bent, with a long tail on one side, counted, or with a floor."""
     kind = rng.random()
-    if kind < 0.3:
+    if kind < 0.25:
         own = np.sinh(rng.uniform(0.3, 1.2) * own)
-    elif kind < 0.5:
+    elif kind < 0.4:
         own = np.exp(rng.uniform(0.3, 1.2) * own)
-    elif kind < 0.65:
+    elif kind < 0.5:
+        own = np.ceil(np.exp(rng.uniform(0.5, 1.8) * np.clip(own, -6, 6) + rng.uniform(0, 4)))
+    elif kind < 0.75:
         own = np.maximum(own, np.quantile(own, rng.uniform(0.05, 0.7)))
     return own, Scale("real")
 

@@ -9,7 +9,7 @@ members are called or in which order its cells come.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
 
@@ -18,8 +18,17 @@ import torch
 from numpy.typing import NDArray
 
 from exchangeable import metrics, shipped
-from exchangeable.answering import Answerer, Cells, ModelAnswerer, fitted_baseline, read_off
+from exchangeable.answering import (
+    READ_TOGETHER,
+    Answerer,
+    Cells,
+    Index,
+    ModelAnswerer,
+    fitted_baseline,
+    read_off,
+)
 from exchangeable.baselines.base import standardised
+from exchangeable.calibration import Calibration, Floats
 from exchangeable.prior import BIASES, lots
 
 SIMPLER = ("bias", "vmf")
@@ -27,15 +36,18 @@ SIMPLER = ("bias", "vmf")
 
 PARTS = 10
 """One of these parts of the cells is hidden at a time."""
-HIDDEN = 200
+HIDDEN = 500
 """Cells to be hidden in all, if a few parts have as many."""
-MOST_PARTS = 3
+MOST_PARTS = 4
 MOST_HIDDEN = 0.5
 """Of the cells: where most fall into one part, since they are alike, it is left out."""
 LEAST = 50
 """Cells that a table must have for a comparison that says anything."""
-MOST = 200_000
-"""Cells of a table that is tried as a whole; of larger ones, as many members as have so many."""
+COMPARED = 100_000
+"""Cells of a table that models are compared on as a whole; of larger ones, as many members as have
+so many."""
+LOOKED_AT = 30_000
+"""Likewise, where there is nothing to compare and only intervals are to be set right."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,10 @@ class Trial:
     hidden: int
     rmse: dict[str, float]
     coverage: float
-    """Share of the hidden values that lay within the 80 % intervals of the best."""
+    """Share of the hidden values that lay within the 80 % intervals of the best, before these were
+    set right."""
+    calibration: Calibration
+    """Of the best."""
 
     @property
     def best(self) -> str:
@@ -56,8 +71,9 @@ class Trial:
         best = self.best
         others = ", ".join(f"{n} {e:.4g}" for n, e in self.rmse.items() if n != best)
         told = (
-            f"on {self.hidden:,} cells that were hidden, RMSE {self.rmse[best]:.4g} ({others}); "
-            f"{self.coverage:.0%} of them within its 80 % interval"
+            f"on {self.hidden:,} cells that were hidden, RMSE {self.rmse[best]:.4g}"
+            f"{others and f' ({others})'}; {self.coverage:.0%} of them within its 80 % intervals, "
+            f"which are set right by that"
         )
         if best == shipped.NAME:
             return f"model {best}: {told}"
@@ -70,23 +86,26 @@ def tried(
     device: torch.device,
     watch: Callable[[str, float], None] = lambda what, share: None,
     memory: int | None = None,
+    *,
+    simpler: tuple[str, ...] = SIMPLER,
 ) -> Trial | None:
-    """Fit all candidates to most cells, and see how they predict the others.
+    """Fit the pretrained model and simpler ones to most cells, and see how they predict the others.
 
     None where the cells are too few, or too much alike to tell some from the others.
     """
     if len(cells) < LEAST:
         return None
     watch("choosing cells to hide", 0.0)
-    cells, part = _parted(cells)
+    cells = _some(cells, COMPARED if simpler else LOOKED_AT)
+    part = _parts(cells)
     trained = shipped.shipped(len(cells.shape))
     candidates: dict[str, Callable[[Cells], Answerer]] = {
         shipped.NAME: partial(ModelAnswerer.of, trained, device=device, memory=memory),
-        **{name: partial(fitted_baseline, name, seed=seed) for name in SIMPLER},
+        **{name: partial(fitted_baseline, name, seed=seed) for name in simpler},
     }
     parts = min(-(-HIDDEN * PARTS // len(cells)), MOST_PARTS)
-    truth: list[NDArray[np.float64]] = []
-    found: dict[str, list[list[NDArray[np.float64]]]] = {name: [] for name in candidates}
+    truth: list[Floats] = []
+    found: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in candidates}
     for number in range(parts):
         hidden = part == number
         if not 0 < hidden.mean() < MOST_HIDDEN:
@@ -96,35 +115,56 @@ def tried(
             share = (number + at / len(candidates)) / parts
             watch(f"trying {name} on {hidden.sum():,} hidden cells", share)
             answerer = candidate(cells.take(~hidden))
-            found[name].append(read_off(answerer, cells.index[hidden], *_WANTED))
+            found[name].append(means_and_ranks(answerer, cells.index[hidden], cells.values[hidden]))
     if not truth:
         return None
     values = np.concatenate(truth)
-    told = {
-        name: [np.concatenate(c) for c in zip(*own, strict=True)] for name, own in found.items()
-    }
-    rmse = {name: metrics.rmse(values, columns[0]) for name, columns in told.items()}
-    trial = Trial(len(values), rmse, np.nan)
-    ends = np.stack(told[trial.best][1:], axis=1)
-    return replace(trial, coverage=metrics.coverage(values, ends))
+    means, ranks = (
+        {name: np.concatenate([one[at] for one in own]) for name, own in found.items()}
+        for at in (0, 1)
+    )
+    rmse = {name: metrics.rmse(values, column) for name, column in means.items()}
+    own = ranks[min(rmse, key=lambda name: rmse[name])]
+    coverage = float(((own >= 0.1) & (own <= 0.9)).mean())
+    return Trial(len(values), rmse, coverage, Calibration.found(own))
 
 
-_WANTED = (methodcaller("mean"), methodcaller("quantile", 0.1), methodcaller("quantile", 0.9))
+def means_and_ranks(answerer: Answerer, index: Index, values: Floats) -> tuple[Floats, Floats]:
+    """What is answered for cells, and where in the answers their values lie."""
+    means, ranks = [], []
+    for start in range(0, len(index), READ_TOGETHER):
+        some = slice(start, start + READ_TOGETHER)
+        rank = methodcaller("rank", torch.from_numpy(values[some]))
+        mean, place = read_off(answerer, index[some], methodcaller("mean"), rank)
+        means.append(mean)
+        ranks.append(place)
+    return np.concatenate(means), np.concatenate(ranks)
 
 
-def _parted(cells: Cells) -> tuple[Cells, NDArray[np.int64]]:
-    """All cells, or those of some members where they are too many; and the part of each."""
+def _parts(cells: Cells) -> NDArray[np.int64]:
+    """The part that each cell belongs to."""
     index = torch.from_numpy(cells.index)
     values = torch.from_numpy(standardised(cells.values)[0])
     with torch.no_grad():
         biases = BIASES.believed(index, values, cells.shape)
         drawn = lots(values - biases.answers(index)[0]).numpy()
-    if len(cells) > MOST:
-        axis = int(np.argmax(cells.shape))
-        # Of a member later digits of what its cells drew: the first ones tell their parts.
-        sums = np.bincount(cells.index[:, axis], weights=drawn, minlength=cells.shape[axis])
-        own = (1e3 * sums) % 1
-        some = own[cells.index[:, axis]] < MOST / len(cells)
-        if some.any():
-            cells, drawn = cells.take(some), drawn[some]
-    return cells, (PARTS * drawn).astype(np.int64)
+    return (PARTS * drawn).astype(np.int64)
+
+
+def _some(cells: Cells, most: int) -> Cells:
+    """All cells, or those of some members of the longest axis where they are too many.
+
+    Late digits of what a member's cells sum up to, each weighed by how many others there are
+    of its members on other axes, tell whether it is among them.
+    """
+    if len(cells) <= most:
+        return cells
+    axis = int(np.argmax(cells.shape))
+    weighed = standardised(cells.values)[0] + np.pi
+    for other in range(len(cells.shape)):
+        if other != axis:
+            own = cells.index[:, other]
+            weighed = weighed * np.sqrt(np.bincount(own)[own])
+    sums = np.bincount(cells.index[:, axis], weights=weighed, minlength=cells.shape[axis])
+    some = ((1e3 * sums) % 1)[cells.index[:, axis]] < most / len(cells)
+    return cells.take(some) if some.sum() >= LEAST else cells

@@ -125,6 +125,11 @@ class OneHot:
         return OnLevels(levels, scores.log_softmax(dim=1))
 
 
+FINEST = 0.05
+"""Scale of a component at least, of what a prior leaves. Where one value comes again and again, as
+on a floor, a density may grow without end, and all else would count for nothing."""
+
+
 @dataclass(frozen=True)
 class ScaleFree:
     """The standardised value and its rank in; a mixture of logistics on that scale out.
@@ -159,7 +164,7 @@ class ScaleFree:
         if not prior.shape[1]:
             locations, scales = locations + start, functional.softplus(scales) + 0.01
         else:  # and together as wide as the prior is: .31 of its variance apart, .69 within
-            own_scales = functional.softplus(scales - 0.574) + 0.01
+            own_scales = functional.softplus(scales - 0.695) + FINEST
             locations = prior[:, :1] + prior[:, 1:] * (locations + start / 2)
             scales = prior[:, 1:] * own_scales
         mixture = LogisticMixture(

@@ -1,0 +1,113 @@
+"""Intervals hold as many cells as they say, whatever the errors of a table are like."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from exchangeable import Completer
+from exchangeable.answering import fitted_baseline
+from exchangeable.calibration import AS_ANSWERED, SHARES, Calibration
+from exchangeable.distributions import Normal
+from exchangeable.errors import InputError
+from exchangeable.metrics import coverage
+from exchangeable.settings import TrainingConfig
+from exchangeable.trials import means_and_ranks
+
+
+def peaked_table(seed=0, members=60):
+    """Biases, and errors that are small but for a few: the outer deviations say little."""
+    generator = np.random.default_rng(seed)
+    index = np.argwhere(generator.random((members, members)) < 0.8)
+    row, column = generator.normal(size=(2, members))
+    noise = generator.standard_t(2.2, size=len(index))
+    return index, row[index[:, 0]] + column[index[:, 1]] + noise
+
+
+def test_hidden_cells_tell_which_quantiles_have_so_many_below_them():
+    generator = np.random.default_rng(0)
+    truth = torch.from_numpy(generator.normal(size=20_000))
+    answers = Normal(torch.zeros(20_000).double(), torch.full((20_000,), 3.0).double())
+    found = Calibration.found(answers.rank(truth).numpy())
+    set_right = found.of(answers)
+    for share in (0.025, 0.1, 0.33, 0.5, 0.9, 0.99):
+        wanted = stats.norm.ppf(share)
+        assert float(set_right.quantile(share)[0]) == pytest.approx(wanted, abs=0.12)
+    torch.testing.assert_close(set_right.mean(), answers.mean())
+    torch.testing.assert_close(set_right.log_likelihood(truth), answers.log_likelihood(truth))
+
+
+def test_the_fewer_cells_tell_the_less_is_changed():
+    few, many = (Calibration.found(np.full(n, 0.5)) for n in (5, 5000))
+    assert 0.1 < few(0.1) < 0.15 < 0.45 < many(0.1) < 0.5
+    assert Calibration.found(np.empty(0)) == AS_ANSWERED
+
+
+def test_quantiles_still_ascend():
+    found = Calibration.found(np.full(10_000, 0.3))
+    taken = [found(share) for share in np.linspace(0.001, 0.999, 200)]
+    assert (np.diff(taken) > 0).all()
+    assert 0 < taken[0] < taken[-1] < 1
+
+
+def test_as_answered_changes_nothing():
+    answers = Normal(torch.zeros(2), torch.ones(2))
+    assert AS_ANSWERED.of(answers) is answers
+    assert AS_ANSWERED(0.123) == 0.123
+
+
+@pytest.mark.parametrize(
+    "taken", [(0.0, 1.0), tuple(SHARES[::-1]), tuple(2 * SHARES), (float("nan"), *SHARES[1:])]
+)
+def test_what_is_none_is_refused(taken):
+    with pytest.raises(InputError, match="ascend within 0 and 1"):
+        Calibration(taken)
+
+
+def test_ranks_are_even_where_answers_are_right():
+    index, values = peaked_table()
+    generator = np.random.default_rng(1)
+    values = values - values + generator.normal(size=len(values))
+    cells = Completer("bias").fit(index, values).cells_
+    answerer = fitted_baseline("bias", cells, 0)
+    fresh = generator.normal(size=len(values))
+    means, ranks = means_and_ranks(answerer, index, fresh)
+    assert means.shape == ranks.shape == values.shape
+    assert stats.kstest(ranks, "uniform").statistic < 0.06
+
+
+@pytest.mark.parametrize("model", ["pretrained", "auto"])
+def test_intervals_hold_what_they_say_where_errors_are_peaked(model):
+    index, values = peaked_table(members=90)
+    hide = np.random.default_rng(2).random(len(values)) < 0.3
+    completer = Completer(model).fit(index[~hide], values[~hide])
+    plain = Completer("bias").fit(index[~hide], values[~hide])
+    for share in (0.5, 0.8):
+        held = coverage(values[hide], completer.predict_interval(index[hide], share))
+        assert abs(held - share) < 0.05
+    assert coverage(values[hide], plain.predict_interval(index[hide], 0.5)) > 0.57
+    assert any("set right" in note for note in completer.notes_)
+
+
+def test_what_was_found_stays_with_new_cells_and_new_members():
+    index, values = peaked_table(members=20)
+    completer = Completer("pretrained").fit(index, values)
+    found = completer.answerer_.calibration
+    assert found != AS_ANSWERED
+    new = [(99, 1), (99, 2)]
+    assert completer.update(new, [0.5, 1.5]).answerer_.calibration == found
+    assert completer.refresh().answerer_.calibration == found
+    newcomer = completer.answerer_.newcomer(0, np.array([[0, 1]]), np.array([0.5]))
+    assert newcomer.calibration == found
+
+
+def test_a_model_trained_here_is_set_right_by_the_cells_kept_back():
+    index, values = peaked_table(members=30)
+    quick = TrainingConfig(steps=2, evaluate_every=1)
+    completer = Completer("self-supervised", training=quick, validation=0.2).fit(index, values)
+    found = completer.answerer_.calibration
+    assert found != AS_ANSWERED
+    tuned = completer.finetune(training=quick)
+    assert tuned.answerer_.calibration != AS_ANSWERED
+    none = Completer("self-supervised", training=quick, validation=0.0).fit(index, values)
+    assert none.answerer_.calibration == AS_ANSWERED

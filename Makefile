@@ -10,7 +10,7 @@ setup: .venv/.ready
 .venv/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv with $(PYTHON); the first time takes a minute or two."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plot,datasets]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plot,datasets,serve,postgres]'
 	@touch $@
 
 demo: setup

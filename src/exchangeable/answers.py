@@ -113,14 +113,14 @@ class Answered:
 
     def write_csv(self, path: str | Path, separator: str = ",") -> None:
         with Path(path).open("wb") as file:
-            for number, block in enumerate(self._blocks()):
+            for number, block in enumerate(self.blocks()):
                 block.write_csv(file, separator=separator, include_header=number == 0)
 
     def write_parquet(self, path: str | Path) -> None:
         schema = self._rows(0, 1).schema
-        register_io_source(lambda *_: self._blocks(), schema=schema).sink_parquet(path)
+        register_io_source(lambda *_: self.blocks(), schema=schema).sink_parquet(path)
 
-    def _blocks(self) -> Iterator[pl.DataFrame]:
+    def blocks(self) -> Iterator[pl.DataFrame]:
         for start in range(0, len(self.asked.values), _WRITTEN_AT_ONCE):
             yield self._rows(start, start + _WRITTEN_AT_ONCE)
 

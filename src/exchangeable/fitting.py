@@ -276,6 +276,15 @@ def refreshed(fitted: Fitted) -> Fitted:
     return replace(fitted, answerer=fitted.answerer.refreshed(fitted.cells), folded=0)
 
 
+def reread(fitted: Fitted, table: Table) -> Fitted:
+    """The same model after it read another table, of the same axes and scale."""
+    table = in_label_order(table)
+    cells, _ = observed_cells(table, seed=0)
+    cells = replace(cells, scale=fitted.cells.scale)
+    answerer = fitted.answerer.refreshed(cells)
+    return replace(fitted, table=table, cells=cells, answerer=answerer, folded=0)
+
+
 def refresh_is_due(fitted: Fitted) -> bool:
     """Whether so many cells were folded in that reading all together would tell.
 

@@ -76,14 +76,41 @@ class Table:
 
         Columns may be named, or numbered from 1. ``axes`` are the label columns.
         """
-        path = Path(path)
-        source = reading.open_source(path)
+        return cls.of_source(
+            str(path),
+            reading.open_source(Path(path)),
+            axes=axes,
+            value=value,
+            time=time,
+            separator=separator,
+            header=header,
+            duplicates=duplicates,
+            scale=scale,
+            skip_bad_lines=skip_bad_lines,
+        )
+
+    @classmethod
+    def of_source(
+        cls,
+        name: str,
+        source: reading.Source,
+        *,
+        axes: Sequence[str | int] | None = None,
+        value: str | int | None = None,
+        time: str | int | None = None,
+        separator: str | None = None,
+        header: bool | None = None,
+        duplicates: Duplicates = "error",
+        scale: Kind | None = None,
+        skip_bad_lines: bool = False,
+    ) -> Table:
+        """From a file that is plain, or from the bytes of one; ``name`` is told in errors."""
         if is_parquet(source):
-            file = Columns.of_parquet(str(path), source)
-            roles = guess_roles(str(path), list(file.types), axes, value, time, titled=True)
+            file = Columns.of_parquet(name, source)
+            roles = guess_roles(name, list(file.types), axes, value, time, titled=True)
             numbered = file.as_numbers(roles.value, roles.time)
             return cls._of_columns(numbered, "polars", roles, duplicates, scale)
-        lines = reading.lay_out(str(path), source, separator=separator, header=header)
+        lines = reading.lay_out(name, source, separator=separator, header=header)
         return cls.of_lines(
             lines,
             axes=axes,

@@ -16,6 +16,7 @@ from exchangeable.cli.completing import complete, factorize, recommend
 from exchangeable.cli.data import data
 from exchangeable.cli.judging import doctor, evaluate
 from exchangeable.cli.learning import finetune, pretrain, train
+from exchangeable.cli.serving import serve
 
 app = typer.Typer(
     help="Complete tables of interactions between sets.",
@@ -23,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (complete, recommend, factorize, train, finetune, pretrain, evaluate, doctor):
+for command in (complete, recommend, factorize, train, finetune, pretrain, evaluate, serve, doctor):
     app.command()(command)
 app.add_typer(data, name="data")
 

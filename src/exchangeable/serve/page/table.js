@@ -1,0 +1,106 @@
+// A file of one's own: what was read, what it looks like completed, and the result.
+
+import { call, element, Problem, short } from "./calls.js";
+import { colour, draw, follow } from "./heat.js";
+
+const drop = document.querySelector("#drop");
+const input = document.querySelector("#file");
+const status = document.querySelector("#table-status");
+const look = document.querySelector("#look");
+const hover = document.querySelector("#hover");
+const download = document.querySelector("#download");
+const canvases = { observed: document.querySelector("#observed"), completed: document.querySelector("#completed") };
+
+let file;
+let picture;
+
+export function startTable() {
+  input.addEventListener("change", () => input.files[0] && take(input.files[0]));
+  for (const kind of ["dragover", "dragleave", "drop"]) {
+    drop.addEventListener(kind, (event) => {
+      event.preventDefault();
+      drop.classList.toggle("over", kind === "dragover");
+      if (kind === "drop" && event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+    });
+  }
+  download.addEventListener("click", fetchCompleted);
+  for (const canvas of Object.values(canvases)) follow(canvas, tell);
+}
+
+async function take(given) {
+  file = given;
+  look.hidden = true;
+  say(`Reading ${given.name} …`);
+  try {
+    const found = await call("POST", "v1/look", { file: given });
+    say(`${given.name}: completed by the model ${found.model}.`);
+    list("#found", [...found.found, ...(found.without_value ? [] : ["every cell has a value: ask for every cell to fill the others in"])]);
+    list("#notes", found.notes);
+    document.querySelector("#every").checked = !found.without_value;
+    show(found.picture);
+    look.hidden = false;
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    say(error.message, true);
+  }
+}
+
+function say(text, bad = false) {
+  status.textContent = text;
+  status.classList.toggle("bad", bad);
+}
+
+function list(where, sentences) {
+  document.querySelector(where).replaceChildren(...sentences.map((one) => element("li", {}, one)));
+}
+
+function show(found) {
+  picture = found;
+  document.querySelector("#pictures").hidden = found === null;
+  if (found === null) return;
+  const known = found.observed.flat().filter((value) => value !== null);
+  const all = [...known, ...found.mean.flat()].sort((a, b) => a - b);
+  // A few values far out would leave no colours for the others.
+  const [low, high] = [all[Math.floor(0.01 * all.length)], all[Math.ceil(0.99 * all.length) - 1]];
+  draw(canvases.observed, found.observed, low, high);
+  const completed = found.mean.map((row, r) => row.map((value, c) => found.observed[r][c] ?? value));
+  draw(canvases.completed, completed, low, high);
+  legend(low, high);
+  hover.textContent = "Point at a cell, or move with the arrow keys.";
+}
+
+function legend(low, high) {
+  const strip = element("canvas", { width: 64, height: 1, "aria-hidden": "true" });
+  const brush = strip.getContext("2d");
+  for (let at = 0; at < 64; at++) {
+    brush.fillStyle = `rgb(${colour(at / 63).join(",")})`;
+    brush.fillRect(at, 0, 1, 1);
+  }
+  document.querySelector("#legend").replaceChildren(short(low), strip, short(high));
+}
+
+function tell(row, column) {
+  const where = `${picture.rows[row]}, ${picture.columns[column]}`;
+  const observed = picture.observed[row][column];
+  const ends = `${short(picture.low[row][column])} to ${short(picture.high[row][column])}`;
+  hover.textContent = observed === null
+    ? `${where}: ${short(picture.mean[row][column])} (80 %: ${ends})`
+    : `${where}: observed ${short(observed)}`;
+}
+
+async function fetchCompleted() {
+  download.disabled = true;
+  try {
+    const every = document.querySelector("#every").checked;
+    const answer = await call("POST", `v1/complete?all=${every}`, { file, raw: true });
+    const link = element("a", { href: URL.createObjectURL(await answer.blob()) });
+    link.download = `${file.name.replace(/\.[^.]*$/, "")}.completed.csv`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    say(error.message, true);
+  } finally {
+    download.disabled = false;
+  }
+}

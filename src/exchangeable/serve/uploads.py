@@ -1,0 +1,145 @@
+"""A file that somebody sent: read in memory, completed, and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from operator import methodcaller
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exchangeable import parquet
+from exchangeable.answering import read_off
+from exchangeable.answers import Answered, Asked
+from exchangeable.completer import Completer
+from exchangeable.describe import describe
+from exchangeable.errors import InputError
+from exchangeable.labels import UNKNOWN
+from exchangeable.merging import Duplicates
+from exchangeable.table import Table
+
+Floats = NDArray[np.float64]
+
+NAME = "the file"
+"""What it is called in errors: names that come with files are not looked at."""
+SHOWN = 60
+"""Members of an axis in the picture."""
+_ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A file, and how it is to be read."""
+
+    content: bytes
+    axes: str | None = None
+    value: str | None = None
+    duplicates: Duplicates = "error"
+
+    def table(self, most: int) -> Table:
+        if not self.content:
+            raise InputError(f"{NAME} is empty")
+        if self.content.startswith(_ARCHIVES):
+            raise InputError(f"{NAME} is an archive: send it unpacked")
+        if parquet.is_parquet(self.content):
+            rows = parquet.read_end(NAME, self.content)[1]
+        else:
+            rows = self.content.count(b"\n")
+        if rows > most:
+            raise InputError(f"at most {most:,} rows are taken, but {NAME} has {rows:,}")
+        return Table.of_source(
+            NAME,
+            self.content,
+            axes=self.axes.split(",") if self.axes else None,
+            value=self.value,
+            duplicates=self.duplicates,
+        )
+
+
+def completed(sent: Sent, *, every: bool, most: int, seed: int = 0) -> Answered:
+    """With what was missing filled in."""
+    table = sent.table(most)
+    asked = Asked.of(table, every=every, limit=most)
+    return asked.answered(Completer(seed=seed, device="cpu").fit_table(table))
+
+
+def as_csv(answered: Answered) -> Iterator[bytes]:
+    """Block by block."""
+    for number, block in enumerate(answered.blocks()):
+        buffer = BytesIO()
+        block.write_csv(buffer, include_header=number == 0)
+        yield buffer.getvalue()
+
+
+def looked_at(sent: Sent, most: int, seed: int = 0) -> dict[str, Any]:
+    """What was read, how well hidden cells were predicted, and a picture's worth of cells."""
+    table = sent.table(most)
+    completer = Completer(seed=seed, device="cpu").fit_table(table)
+    told = describe(table)
+    return {
+        "found": list(table.found),
+        "notes": [note for note in completer.notes_ if note not in table.found],
+        "model": completer.model_name_,
+        "cells": told["cells"],
+        "without_value": told["without_value"],
+        "axes": [{"name": axis["name"], "members": axis["members"]} for axis in told["axes"]],
+        "scale": str(table.scale),
+        "picture": picture(completer) if table.order == 2 else None,
+    }
+
+
+def picture(completer: Completer) -> dict[str, Any]:
+    """The busiest members of both axes, sorted so that structure shows: observed and completed."""
+    table = completer.table_
+    seen = ~np.isnan(table.values)
+    chosen = [
+        np.argsort(-np.bincount(table.index[seen, axis], minlength=size), kind="stable")[:SHOWN]
+        for axis, size in enumerate(table.shape)
+    ]
+    cells = np.stack(np.meshgrid(*chosen, indexing="ij"), axis=-1)
+    ends = [methodcaller("quantile", share) for share in (0.1, 0.9)]
+    found = read_off(completer.answerer_, cells.reshape(-1, 2), methodcaller("mean"), *ends)
+    mean, low, high = (part.reshape(cells.shape[:2]) for part in found)
+    rows, columns = _order(mean)
+    observed = _observed(table, chosen)
+
+    def listed(part: Floats) -> list[list[float | None]]:
+        sorted_ = np.round(part[np.ix_(rows, columns)], 4)
+        return [[None if np.isnan(v) else float(v) for v in row] for row in sorted_]
+
+    labels = [
+        [str(table.vocabularies[axis].labels[int(n)]) for n in members[order]]
+        for axis, (members, order) in enumerate(zip(chosen, (rows, columns), strict=True))
+    ]
+    return {
+        "rows": labels[0],
+        "columns": labels[1],
+        "observed": listed(observed),
+        "mean": listed(mean),
+        "low": listed(low),
+        "high": listed(high),
+    }
+
+
+def _order(mean: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """By the direction along which the answers differ most, beside what all have in common."""
+    left = mean - mean.mean(axis=1, keepdims=True) - mean.mean(axis=0) + mean.mean()
+    rows, sizes, columns = np.linalg.svd(left, full_matrices=False)
+    if not len(sizes) or sizes[0] < 1e-9:  # nothing but biases
+        return np.argsort(mean.mean(axis=1)), np.argsort(mean.mean(axis=0))
+    sign = 1.0 if rows[:, 0].sum() >= 0 else -1.0  # else chance would tell which end comes first
+    return np.argsort(sign * rows[:, 0]), np.argsort(sign * columns[0])
+
+
+def _observed(table: Table, chosen: list[NDArray[np.int64]]) -> Floats:
+    places = [np.full(size, UNKNOWN) for size in table.shape]
+    for place, members in zip(places, chosen, strict=True):
+        place[members] = np.arange(len(members))
+    at = np.stack([place[table.index[:, axis]] for axis, place in enumerate(places)])
+    inside = (at != UNKNOWN).all(axis=0)
+    found = np.full([len(members) for members in chosen], np.nan)
+    found[tuple(at[:, inside])] = table.values[inside]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,20 +67,17 @@ def serve(
 
     token = None if token_file is None else token_in(token_file)
     at = Listening(host, port, token, anyone)
-    taken = at.bound()
-    name = table or SAMPLE
-    url = db or f"sqlite:///{default_out(name, 'db').with_suffix('').with_suffix('.db').name}"
-    store = Store.open(url)
-    teller = Teller(as_json=False)
-    make = _filled(store, table, name, reading, model, seed, device, teller)
-    teller.say(f"reading {store.facts.source}")
-    desk = Desk(store, make)
-    standing = desk.standing
-    if standing.completer is not None:
-        teller.say(*standing.completer.notes_)
-    where = f"http://{host}:{port}"
-    typer.echo(f"serving {store.facts.source} at {where}, kept in {store.place}; Ctrl-C stops")
-    run(desk, at, taken)
+    name, teller = table or SAMPLE, Teller(as_json=False)
+    file = default_out(name, "db").with_suffix("").with_suffix(".db").name
+    with closing(at.bound()) as taken, closing(Store.open(db or f"sqlite:///{file}")) as store:
+        make = _filled(store, table, name, reading, model, seed, device, teller)
+        teller.say(f"reading {store.facts.source}")
+        desk = Desk(store, make)
+        if desk.standing.completer is not None:
+            teller.say(*desk.standing.completer.notes_)
+        where = f"http://{host}:{port}"
+        typer.echo(f"serving {store.facts.source} at {where}, kept in {store.place}; Ctrl-C stops")
+        run(desk, at, taken)
 
 
 def _filled(

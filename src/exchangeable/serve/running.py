@@ -9,6 +9,7 @@ import logging
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,8 @@ def serve(desk: Desk, at: Listening, taken: socket.socket, limits: Limits | None
         server_header=False,
         timeout_graceful_shutdown=DRAINED,
     )
-    uvicorn.Server(config).run(sockets=[taken])
+    with suppress(KeyboardInterrupt):  # raised again once all is ended, as it was asked to
+        uvicorn.Server(config).run(sockets=[taken])
 
 
 def _heard(method: str, route: str, status: int, seconds: float) -> None:

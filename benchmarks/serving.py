@@ -1,0 +1,100 @@
+"""A service in a process of its own, for what is measured and tried on it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class Service:
+    """Started by the command, as people start it."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        command = [sys.executable, "-m", "exchangeable", "serve", *arguments]
+        self.log = (folder / "serve.log").open("a")
+        self.process = subprocess.Popen(
+            [*command, "--port", str(self.port)],
+            cwd=folder,
+            stdout=self.log,
+            stderr=self.log,
+            env={**os.environ, **environment},
+        )
+
+    def wait(self, seconds: float = 120) -> None:
+        """Until it answers."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise RuntimeError(
+                    f"the service ended with {self.process.returncode}: {self.log.name}"
+                )
+            try:
+                if self.call("GET", "/ready")[0] == 200:
+                    return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError("the service did not start in time")
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and answer."""
+        connection = self.connection()
+        try:
+            return ask(connection, method, path, body)
+        finally:
+            connection.close()
+
+    def memory(self) -> int:
+        """Bytes that it holds."""
+        text = Path(f"/proc/{self.process.pid}/statm").read_text()
+        return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def kill(self) -> None:
+        """At once, as a loss of power does."""
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def stop(self, seconds: float = 30) -> int:
+        """As a supervisor does; the exit code."""
+        self.process.terminate()
+        code = self.process.wait(seconds)
+        self.log.close()
+        return code
+
+
+def ask(
+    connection: http.client.HTTPConnection, method: str, path: str, body: Any = None
+) -> tuple[int, Any]:
+    content = None if body is None else json.dumps(body)
+    headers = {} if body is None else {"content-type": "application/json"}
+    connection.request(method, path, content, headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    kind = answer.getheader("content-type") or ""
+    return answer.status, json.loads(text) if kind.startswith("application/json") else text
+
+
+@contextmanager
+def served(folder: Path, *arguments: str, **environment: str) -> Iterator[Service]:
+    service = Service(folder, *arguments, **environment)
+    try:
+        service.wait()
+        yield service
+    finally:
+        if service.process.poll() is None:
+            service.kill()

@@ -89,7 +89,7 @@ def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
         compared=30_000_000_000,
     )
     training = TrainingConfig(
-        steps=40_000,
+        steps=80_000,
         learning_rate=1e-3,
         warm_up=0.02,
         weight_decay=0.1,

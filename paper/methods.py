@@ -105,7 +105,10 @@ def self_supervised(problem: Problem, *, released: bool = False, elementwise: bo
 def self_supervised_sampled(problem: Problem) -> Deep:
     """A step sees a sample, as the paper's had to on ML-1M; answers are from all cells."""
     made = self_supervised(problem)
-    return replace(made, training=replace(made.training, batch="conditional", batch_cells=100_000))
+    training = replace(
+        made.training, batch="conditional", batch_cells=100_000, steps=3000, evaluate_every=150
+    )
+    return replace(made, training=training)
 
 
 def factorized(problem: Problem, *, released: bool = False, elementwise: bool = True) -> Deep:

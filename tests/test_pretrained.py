@@ -94,8 +94,8 @@ def test_another_scale_gives_the_same_answers_on_that_scale(completer):
 def test_it_is_tuned_to_a_table_as_far_as_that_helps(completer):
     before = completer.predict(HIDDEN)
     tuned = copy.copy(completer)
-    tuned.finetune(training=TrainingConfig(steps=3, evaluate_every=1, learning_rate=1e-3))
-    assert "trained for 3 steps" in tuned.notes_[-1]
+    tuned.finetune(training=TrainingConfig(steps=30, evaluate_every=10, learning_rate=1e-3))
+    assert "trained for 30 steps" in tuned.notes_[-1]
     assert 0 < np.abs(tuned.predict(HIDDEN) - before).max() < 1
     spoilt = copy.copy(completer)
     wild = TrainingConfig(steps=3, evaluate_every=1, learning_rate=10.0, warm_up=0.0, average=0.0)
@@ -147,8 +147,8 @@ def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
 
 
 def test_of_a_large_table_some_members_are_tried(completer, monkeypatch):
-    monkeypatch.setattr(trials, "COMPARED", 2000)
-    cells = trials._some(completer.cells_, 2000)
+    monkeypatch.setattr(trials, "MOST", 2000)
+    cells = trials._some(completer.cells_)
     part = trials._parts(cells)
     assert 1000 < len(cells) < 3000
     own = completer.cells_.index[:, 0]
@@ -212,11 +212,12 @@ def test_cells_that_cannot_be_told_apart_or_measured_are_answered_all_the_same(v
     assert np.isfinite(found.predict(index)).all()
 
 
-def test_members_of_large_tables_are_chosen_whatever_parts_their_cells_fall_in():
+def test_members_of_large_tables_are_chosen_whatever_parts_their_cells_fall_in(monkeypatch):
     generator = np.random.default_rng(0)
     index = np.stack([np.arange(4000), generator.integers(0, 30, 4000)], axis=1)
     cells = Cells(index, generator.normal(size=4000), (4000, 30), Scale("real"))
-    some = trials._some(cells, 2000)
+    monkeypatch.setattr(trials, "MOST", 2000)
+    some = trials._some(cells)
     part = trials._parts(some)
     assert 1500 < len(some) < 2500
     assert np.bincount(part, minlength=10).max() < 0.15 * len(some)

@@ -6,7 +6,7 @@ Both take coordinates and give distributions. A member that is not known has the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -240,6 +240,25 @@ class ModelAnswerer:
         outputs = self.among.gathered(outputs, len(index))
         answers = self.trained.codec.read(outputs.double().cpu(), self.reference)
         return self.calibration.of(answers)
+
+    def hidden(self, cells: Cells) -> Iterator[tuple[NDArray[np.bool_], ModelAnswerer]]:
+        """Which of the cells were left out when factors were tried, and who answers without them.
+
+        That takes no further fit: what was believed without them is known.
+        """
+        prior = self.memory.prior
+        if not isinstance(prior, Prior):
+            return
+        device = next(self.trained.model.parameters()).device
+        observed = cells.array(_spacious(cells.shape)).to(device)
+        for left in prior.lefts:
+            with torch.no_grad():
+                memory = self.trained.model.condition(
+                    observed.take(~left.out),
+                    encode=encoding(self.trained.codec, self.reference),
+                    prior=prior.without(left, observed),
+                )
+            yield left.out.cpu().numpy(), replace(self, memory=memory)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelAnswerer:
         device = next(self.trained.model.parameters()).device

@@ -36,7 +36,7 @@ from exchangeable.trained import (
     train_model,
 )
 from exchangeable.training import Progress, Task
-from exchangeable.trials import SIMPLER, means_and_ranks, tried
+from exchangeable.trials import looked_back, means_and_ranks, tried
 from exchangeable.values import Reference, codec_for, negatives_among
 
 LARGEST = 1e100
@@ -130,6 +130,10 @@ def fit(given: Given) -> Fitted:
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
     further: list[str] = []
     model = reader(trained, cells, say=further.append, watch=given.watch)
+    if given.model == shipped.NAME:
+        trial = looked_back(model, cells)
+        if trial is not None:
+            calibration, notes = trial.calibration, (*notes, str(trial))
     model = replace(model, calibration=calibration)
     return Fitted(given.table, cells, model, (*notes, *further), name)
 
@@ -137,21 +141,20 @@ def fit(given: Given) -> Fitted:
 def _chosen(given: Given, cells: Cells) -> tuple[str, Calibration, tuple[str, ...]]:
     """The model that was asked for, or else the one that does best on hidden cells; and why.
 
-    Hidden cells tell, too, how the intervals of the pretrained model are to be set right.
+    Hidden cells tell, too, how its intervals are to be set right.
     """
-    if given.model not in ("auto", shipped.NAME):
+    if given.model != "auto":
         return given.model, AS_ANSWERED, ()
     order = given.table.order
-    if given.model == "auto" and order not in shipped.orders():
+    if order not in shipped.orders():
         axes = "1 axis" if order == 1 else f"{order} axes"
         told = f"model {ANY_ORDER}: none is pretrained for tables of {axes}"
         return ANY_ORDER, AS_ANSWERED, (told,)
-    if given.features or order not in shipped.orders():
+    if given.features:
         return shipped.NAME, AS_ANSWERED, ()  # it takes none, which is told where it is read
-    simpler = SIMPLER if given.model == "auto" else ()
-    trial = tried(cells, given.seed, given.device, given.watch, given.memory, simpler=simpler)
+    trial = tried(cells, given.seed, given.device, given.watch, given.memory)
     if trial is None:
-        why = "cells are too few, or too much alike, to hide some and see"
+        why = "cells are too few, or too much alike, to hide some and try others"
         return shipped.NAME, AS_ANSWERED, (f"model {shipped.NAME}: {why}",)
     return trial.best, trial.calibration, (str(trial),)
 

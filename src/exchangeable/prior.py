@@ -74,6 +74,15 @@ class Trust:
 
 
 @dataclass(frozen=True, eq=False)
+class Left:
+    """Cells that were left out when factors were tried, and what was believed without them."""
+
+    out: Tensor  # (E,) bool
+    biases: Posterior
+    factors: Posterior
+
+
+@dataclass(frozen=True, eq=False)
 class Prior:
     """What is believed of the members' vectors and biases, and the residuals of the latter."""
 
@@ -82,6 +91,8 @@ class Prior:
     biases: Posterior
     alike: tuple[Alike, ...] | tuple[Joined, ...]
     trust: Trust
+    lefts: tuple[Left, ...] = ()
+    """Of the trials."""
 
     @classmethod
     def of(
@@ -102,9 +113,16 @@ class Prior:
             return cls(reference, nothing, nothing, alike, Trust())
         rank = _rank(index, rank)
         with torch.no_grad():
-            biases, factors, trust = _believed(index, values, observed.shape, rank)
+            biases, factors, trust, lefts = _believed(index, values, observed.shape, rank)
         alike = _alike(biases, index, values, observed.shape, compared)
-        return cls(reference, factors, biases, alike, trust)
+        return cls(reference, factors, biases, alike, trust, lefts)
+
+    def without(self, left: Left, observed: ExchangeableArray) -> Prior:
+        """As it would be had some of the cells been hidden."""
+        kept = observed.take(~left.out)
+        values, index = _standard(kept, self.reference), kept.support.index
+        alike = _alike(left.biases, index, values, observed.shape, self._alike[0].compared)
+        return Prior(self.reference, left.factors, left.biases, alike, self.trust)
 
     def __call__(self, index: Tensor) -> Tensor:
         """What is known of cells, in units of the observed values' spread: (Q, D) -> (Q, K)."""
@@ -159,28 +177,32 @@ def _alike(
 
 def _believed(
     index: Tensor, values: Tensor, shape: tuple[int, ...], rank: int
-) -> tuple[Posterior, Posterior, Trust]:
+) -> tuple[Posterior, Posterior, Trust, tuple[Left, ...]]:
     """Biases and factors, these fitted to most cells first, and how far they are to be believed."""
     biases = BIASES.believed(index, values, shape)
     # Large tables tell in a few rounds what small ones tell in many.
     sweeps = min(max(SWEPT // len(values), LEAST_SWEEPS), MOST_SWEEPS)
     factorization = VariationalFactorization(rank, sweeps)
     part = (PARTS * lots(values - biases.answers(index)[0])).long()
-    tried, start = [], None
+    lefts: list[Left] = []
     for number in range(min(math.ceil(TRIED / len(values) * PARTS), MOST_TRIED)):
         out = part == number
         if out.any() and not out.all():
             some, theirs = index[~out], values[~out]
             before = BIASES.believed(some, theirs, shape, start=biases.grown(shape))
-            start = factorization.believed(some, theirs, shape, biases=before)
-            given = [part for one in (before, start) for part in one.answers(index[out])]
-            tried.append(torch.stack([values[out], *given]))
-    if start is not None and sweeps < MOST_SWEEPS:
+            found = factorization.believed(some, theirs, shape, biases=before)
+            lefts.append(Left(out, before, found))
+    start = None  # a small table's factors would depend on which cells were left out
+    if lefts and sweeps < MOST_SWEEPS:
+        start = lefts[-1].factors.grown(shape)  # a copy, which is changed
         factorization = replace(factorization, sweeps=LAST_SWEEPS)
-    else:  # a small table's factors would depend on which cells were left out
-        start = None
     factors = factorization.believed(index, values, shape, biases=biases, start=start)
-    return biases, factors, _trust(torch.cat(tried, dim=1)) if tried else Trust()
+    tried = [
+        torch.stack([values[out], *before.answers(index[out]), *found.answers(index[out])])
+        for out, before, found in ((one.out, one.biases, one.factors) for one in lefts)
+    ]
+    trust = _trust(torch.cat(tried, dim=1)) if tried else Trust()
+    return biases, factors, trust, tuple(lefts)
 
 
 def lots(residuals: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from exchangeable import metrics, pictures
 from exchangeable.answering import read_off
 from exchangeable.completer import Completer, Watch
 from exchangeable.evaluation import YARDSTICKS, Outcome, judge
+from exchangeable.excerpt import busiest, observed_among
 from exchangeable.fitting import in_label_order
 from exchangeable.labels import UNKNOWN
 from exchangeable.splits import by_share
@@ -125,13 +126,12 @@ def _table_picture(completer: Completer) -> tuple[str, ...]:
     table = completer.table_
     if table.order == 1:
         return (_paragraph("A table of one axis has no picture."),)
-    seen = ~np.isnan(table.values)
-    chosen = [_busiest(table.index[seen, axis], table.shape[axis]) for axis in (0, 1)]
+    chosen = busiest(table, 0, MOST_SHOWN), busiest(table, 1, MOST_SHOWN)
     cells = np.full((len(chosen[0]), len(chosen[1]), table.order), UNKNOWN, dtype=np.int64)
     cells[..., 0], cells[..., 1] = chosen[0][:, None], chosen[1][None, :]
     (means,) = read_off(completer.answerer_, cells.reshape(-1, table.order), methodcaller("mean"))
     completed = means.reshape(cells.shape[:2])
-    observed = _observed(table, chosen)
+    observed = observed_among(table, chosen)
     rows, columns = np.argsort(completed.mean(axis=1)), np.argsort(completed.mean(axis=0))
     told = (
         f"{len(rows):,} {table.axes[0]} and {len(columns):,} {table.axes[1]}"
@@ -147,20 +147,6 @@ def _table_picture(completer: Completer) -> tuple[str, ...]:
         down=table.axes[0],
     )
     return _paragraph(told), _image(drawn, "The table, observed beside completed")
-
-
-def _observed(table: Table, chosen: list[Index]) -> Floats:
-    """Mean of the observed values of each pair of members, NaN where there is none."""
-    places = [np.full(table.shape[axis], UNKNOWN) for axis in (0, 1)]
-    for place, members in zip(places, chosen, strict=True):
-        place[members] = np.arange(len(members))
-    seen = ~np.isnan(table.values)
-    at = np.stack([place[table.index[seen, axis]] for axis, place in enumerate(places)], axis=1)
-    shown = (at != UNKNOWN).all(axis=1)
-    total, number = np.zeros((2, len(chosen[0]), len(chosen[1])))
-    np.add.at(total, tuple(at[shown].T), table.values[seen][shown])
-    np.add.at(number, tuple(at[shown].T), 1)
-    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
 def _certainty(completer: Completer, shown: int = 5) -> tuple[str, ...]:
@@ -194,11 +180,6 @@ def _certainty(completer: Completer, shown: int = 5) -> tuple[str, ...]:
         ]
         blocks.append(_rows(("", name, "cells", "width of the 80 % interval"), rows))
     return tuple(blocks)
-
-
-def _busiest(column: Index, size: int) -> Index:
-    counts = np.bincount(column, minlength=size)
-    return np.sort(np.argsort(-counts, kind="stable")[:MOST_SHOWN])
 
 
 def _section(title: str, *content: str) -> str:

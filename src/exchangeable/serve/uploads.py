@@ -17,7 +17,7 @@ from exchangeable.answers import Answered, Asked
 from exchangeable.completer import Completer
 from exchangeable.describe import describe
 from exchangeable.errors import InputError
-from exchangeable.labels import UNKNOWN
+from exchangeable.excerpt import busiest, observed_among
 from exchangeable.merging import Duplicates
 from exchangeable.table import Table
 
@@ -94,17 +94,13 @@ def looked_at(sent: Sent, most: int, seed: int = 0) -> dict[str, Any]:
 def picture(completer: Completer) -> dict[str, Any]:
     """The busiest members of both axes, sorted so that structure shows: observed and completed."""
     table = completer.table_
-    seen = ~np.isnan(table.values)
-    chosen = [
-        np.argsort(-np.bincount(table.index[seen, axis], minlength=size), kind="stable")[:SHOWN]
-        for axis, size in enumerate(table.shape)
-    ]
+    chosen = busiest(table, 0, SHOWN), busiest(table, 1, SHOWN)
     cells = np.stack(np.meshgrid(*chosen, indexing="ij"), axis=-1)
     ends = [methodcaller("quantile", share) for share in (0.1, 0.9)]
     found = read_off(completer.answerer_, cells.reshape(-1, 2), methodcaller("mean"), *ends)
     mean, low, high = (part.reshape(cells.shape[:2]) for part in found)
     rows, columns = _order(mean)
-    observed = _observed(table, chosen)
+    observed = observed_among(table, chosen)
 
     def listed(part: Floats) -> list[list[float | None]]:
         sorted_ = np.round(part[np.ix_(rows, columns)], 4)
@@ -132,14 +128,3 @@ def _order(mean: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return np.argsort(mean.mean(axis=1)), np.argsort(mean.mean(axis=0))
     sign = 1.0 if rows[:, 0].sum() >= 0 else -1.0  # else chance would tell which end comes first
     return np.argsort(sign * rows[:, 0]), np.argsort(sign * columns[0])
-
-
-def _observed(table: Table, chosen: list[NDArray[np.int64]]) -> Floats:
-    places = [np.full(size, UNKNOWN) for size in table.shape]
-    for place, members in zip(places, chosen, strict=True):
-        place[members] = np.arange(len(members))
-    at = np.stack([place[table.index[:, axis]] for axis, place in enumerate(places)])
-    inside = (at != UNKNOWN).all(axis=0)
-    found = np.full([len(members) for members in chosen], np.nan)
-    found[tuple(at[:, inside])] = table.values[inside]
-    return found

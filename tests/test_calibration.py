@@ -1,18 +1,23 @@
 """Intervals hold as many cells as they say, whatever the errors of a table are like."""
 
+from dataclasses import replace
+from operator import methodcaller
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from exchangeable import Completer
-from exchangeable.answering import fitted_baseline
+from exchangeable import Completer, prior
+from exchangeable.answering import fitted_baseline, read_off
+from exchangeable.baselines.variational import VariationalFactorization
 from exchangeable.calibration import AS_ANSWERED, SHARES, Calibration
 from exchangeable.distributions import Normal
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
 from exchangeable.settings import TrainingConfig
 from exchangeable.trials import means_and_ranks
+from exchangeable.values import Reference
 
 
 def peaked_table(seed=0, members=60):
@@ -111,3 +116,43 @@ def test_a_model_trained_here_is_set_right_by_the_cells_kept_back():
     assert tuned.answerer_.calibration != AS_ANSWERED
     none = Completer("self-supervised", training=quick, validation=0.0).fit(index, values)
     assert none.answerer_.calibration == AS_ANSWERED
+
+
+def test_who_answers_for_cells_left_out_never_saw_them():
+    index, values = peaked_table(members=30)
+    completer = Completer("pretrained").fit(index, values)
+    model, cells = completer.answerer_, completer.cells_
+    parts = list(model.hidden(cells))
+    assert len(parts) == prior.MOST_TRIED
+    assert not np.any(sum(hidden.astype(int) for hidden, _ in parts) > 1)
+    for number, (hidden, answerer) in enumerate(parts):
+        other = replace(cells, values=np.where(hidden, 1e3, cells.values))
+        again, same = list(model.hidden(other))[number]
+        np.testing.assert_array_equal(again, hidden)
+        asked = cells.index[hidden]
+        (mine,) = read_off(answerer, asked, methodcaller("mean"))
+        np.testing.assert_array_equal(mine, read_off(same, asked, methodcaller("mean"))[0])
+        (whole,) = read_off(model, asked, methodcaller("mean"))
+        assert np.abs(mine - whole).max() > 1e-3
+
+
+def test_what_was_believed_without_cells_stays_when_factors_go_on_from_there(monkeypatch):
+    index, values = peaked_table(members=30)
+    cells = Completer("mean").fit(index, values).cells_
+    reference = Reference.of(cells.values, cells.scale)
+    monkeypatch.setattr(prior, "SWEPT", prior.LEAST_SWEEPS * len(cells))  # as in a large table
+    found = prior.Prior.of(cells.array(), reference, 3)
+    left = found.lefts[-1]
+    kept = ~left.out
+    standard = reference.standardised(torch.from_numpy(cells.values))
+    some = torch.from_numpy(cells.index)[kept]
+    with torch.no_grad():
+        alone = VariationalFactorization(left.factors.layout.rank, prior.LEAST_SWEEPS).believed(
+            some, standard[kept], cells.shape, biases=left.biases
+        )
+    for mine, theirs in zip(left.factors.means, alone.means, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert any(
+        (mine - whole).abs().max() > 1e-6
+        for mine, whole in zip(left.factors.means, found.factors.means, strict=True)
+    )

@@ -86,7 +86,7 @@ def curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
         activation="gated",
         dropout=0.0,
         prior=12,
-        compared=30_000_000_000,
+        compared=24_000_000_000,
     )
     training = TrainingConfig(
         steps=80_000,

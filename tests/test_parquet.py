@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchangeable import answers, columns, fitting, ordering, scale
+from exchangeable import answers, columns, fitting, ordering, scale, updating
 from exchangeable.completer import Completer
 from exchangeable.errors import InputError
 from exchangeable.labels import Vocabulary
@@ -337,14 +337,14 @@ def test_rows_that_come_in_order_give_the_answers_that_others_do(model):
 
 @pytest.mark.parametrize("kept", [0, 1, 50])
 def test_new_cells_take_the_places_of_known_ones_wherever_these_stand(monkeypatch, kept):
-    monkeypatch.setattr(fitting, "_AT_ONCE", 7)
+    monkeypatch.setattr(updating, "_AT_ONCE", 7)
     cells = list(product(range(10), range(8)))
     draws = np.random.default_rng(1)
     known = [cells[n] for n in draws.permutation(80)[:60]]
     given = [*[known[n] for n in draws.permutation(60)[:kept]], *(set(cells) - set(known))]
     old = fitting.Cells(np.array(known), np.zeros(60), (10, 8), Scale("real"))
     values = np.arange(1.0, len(given) + 1)
-    found, places, replaced = fitting._merged(old, np.array(given), values, (10, 8))
+    found, places, replaced = updating._merged(old, np.array(given), values, (10, 8))
     assert [tuple(row) for row in found.index[places].tolist()] == given
     assert found.values[places].tolist() == values.tolist()
     assert [tuple(row) for row in found.index[:60].tolist()] == known

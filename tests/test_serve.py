@@ -500,21 +500,17 @@ def test_the_schema_names_every_call(client):
     }  # fmt: skip
 
 
-def test_logs_are_lines_of_json_without_what_people_rated(client, caplog):
+def test_logs_are_lines_of_json_without_what_people_rated(desk, caplog):
     caplog.set_level(logging.INFO, logger="exchangeable.serve")
     _heard("PUT", "/v1/interactions", 200, 0.0123)
     line = json.loads(_Lines().format(caplog.records[-1]))
     assert line["route"] == "/v1/interactions"
     assert line["ms"] == 12.3
     told = []
-    with TestClient(create_app(opened_again(client), watched=lambda *a: told.append(a))) as other:
+    with TestClient(create_app(desk, watched=lambda *a: told.append(a))) as other:
         other.get("/v1/members", params={"holding": "secret"})
         other.get("/secret")
     assert [one[:3] for one in told] == [("GET", "/v1/members", 200), ("GET", "-", 404)]
-
-
-def opened_again(client):
-    return client.app.state.desk
 
 
 def test_strangers_are_kept_out_unless_that_is_asked_for(tmp_path):

@@ -105,6 +105,8 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path, monkeypatch, arguments, rea
     assert told.exit_code == 2, told.output
     assert reason in told.stderr
     assert told.stderr.count("\n") == 1
+    if arguments == ["nowhere.csv"]:
+        assert not list(tmp_path.iterdir())  # nothing is left behind
 
 
 def test_another_table_than_the_one_that_is_kept_is_refused(tmp_path, monkeypatch):

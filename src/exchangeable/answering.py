@@ -78,11 +78,6 @@ def read_off(
 class Answerer(Protocol):
     """Answers for any cell of one table."""
 
-    @property
-    def calibration(self) -> Calibration:
-        """What sets quantiles right."""
-        ...
-
     def answer(self, index: Index) -> Distribution:
         """For cells (Q, D), ``UNKNOWN`` where a member is not known."""
         ...

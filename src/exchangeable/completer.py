@@ -21,7 +21,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from exchangeable import fitting, recommending
+from exchangeable import fitting, recommending, updating
 from exchangeable.answering import Answerer, Cells, ModelAnswerer, read_off
 from exchangeable.budget import device_of, size_of
 from exchangeable.distributed import ALONE, Processes
@@ -181,13 +181,13 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         cells, own, values = recommending.cells_of(self.table_, member, place, ratings)
         # Only a new member's own cells are computed, and nothing of its axis is copied.
         if code == UNKNOWN and self.table_.scale.kind != "positives":
-            fitting.check_scale(values, self.cells_.scale)
+            updating.check_scale(values, self.cells_.scale)
             recommending.check_distinct(self.table_, own, place)
             answerer = self.answerer_.newcomer(place, own, values)
             if answerer is not None:
                 return self._best(n, place, 0, given or {}, answerer, own)
         other = type(self)(**self.get_params())
-        other._take(fitting.updated(self._fitted(), self._small_table(cells, values)))
+        other._take(updating.updated(self._fitted(), self._small_table(cells, values)))
         return other.recommend(member, n, axis=place, given=given)
 
     def _best(
@@ -224,21 +224,21 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         gives slightly other answers. ``refresh_due_`` says when it is time for that.
         """
         check_is_fitted(self)
-        fitted = fitting.updated(self._fitted(), self._small_table(X, y))
+        fitted = updating.updated(self._fitted(), self._small_table(X, y))
         self._take(fitted)
         return self
 
     def refresh(self) -> Self:
         """Read all cells together, those that were folded in by ``update`` too."""
         check_is_fitted(self)
-        self._take(fitting.refreshed(self._fitted()))
+        self._take(updating.refreshed(self._fitted()))
         return self
 
     @property
     def refresh_due_(self) -> bool:
         """Whether ``update`` folded in so many cells that ``refresh`` would tell."""
         check_is_fitted(self)
-        return fitting.refresh_is_due(self._fitted())
+        return updating.refresh_is_due(self._fitted())
 
     def factors(self, axis: int | str = 0) -> Any:
         """One vector for each member of an axis, in a frame with its labels."""

@@ -27,11 +27,11 @@ from exchangeable.fitting import (
     facts_of,
     in_label_order,
     observed_cells,
-    updated,
 )
 from exchangeable.recipes import RECIPES
 from exchangeable.splits import Split
 from exchangeable.table import Table
+from exchangeable.updating import updated
 from exchangeable.values import negatives_among
 
 if TYPE_CHECKING:

@@ -204,11 +204,15 @@ def factorize(
 
 def default_out(name: str, what: str) -> Path:
     """Beside the input: ratings.csv.gz becomes ratings.completed.csv."""
-    path = Path(name)
-    stem = path.name
+    return Path(Path(name).parent, f"{stem_of(name)}.{what}.csv")
+
+
+def stem_of(name: str) -> str:
+    """What a table is called, without endings."""
+    stem = Path(name).name
     for ending in (".gz", ".zip", ".csv", ".tsv", ".txt", ".dat", ".data", ".parquet"):
         stem = stem[: -len(ending)] if stem.lower().endswith(ending) else stem
-    return Path(path.parent, f"{stem or 'table'}.{what}.csv")
+    return stem or "table"
 
 
 def _pairs(option: str, given: list[str] | None, last: bool = True) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from exchangeable.cli.common import (
     one_line,
     reads_tables,
 )
-from exchangeable.cli.completing import default_out
+from exchangeable.cli.completing import stem_of
 from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def serve(
     token = None if token_file is None else token_in(token_file)
     at = Listening(host, port, token, anyone)
     name, teller = table or SAMPLE, Teller(as_json=False)
-    file = default_out(name, "db").with_suffix("").with_suffix(".db").name
+    file = Path(f"{stem_of(name)}.db")
+    if db is None and not file.exists():  # found out before a file is made
+        _check_there(name)
     with closing(at.bound()) as taken, closing(Store.open(db or f"sqlite:///{file}")) as store:
         make = _filled(store, table, name, reading, model, seed, device, teller)
         teller.say(f"reading {store.facts.source}")
@@ -78,6 +80,13 @@ def serve(
         where = f"http://{host}:{port}"
         typer.echo(f"serving {store.facts.source} at {where}, kept in {store.place}; Ctrl-C stops")
         run(desk, at, taken)
+
+
+def _check_there(name: str) -> None:
+    from exchangeable.datasets import DATASETS
+
+    if name not in DATASETS and not Path(name).exists():
+        raise InputError(f"{name}: no such file")
 
 
 def _filled(

@@ -47,11 +47,9 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     told = {
         400: "The call broke off, or is no JSON.",
         401: "A bearer token is needed.",
-        404: "There is no such thing.",
         408: "The call took too long to arrive.",
         409: "The table has no cells.",
         413: "The call is too large.",
-        415: "Another kind of content is needed.",
         421: "The service goes by another name.",
         422: "The call does not fit; the reason is told in one line.",
         500: "The database cannot be written to.",
@@ -111,7 +109,6 @@ def create_app(
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
     )
-    app.state.desk = desk
     app.add_middleware(Guard, limits=limits, token=token, hosts=hosts, watched=heard)
     app.include_router(_calls(desk, limits))
     app.include_router(_about(desk, numbers))
@@ -268,13 +265,13 @@ def _calls(desk: Desk, limits: Limits) -> APIRouter:
 def _about(desk: Desk, numbers: Numbers) -> APIRouter:
     about = APIRouter()
 
-    @about.get("/health")
+    @about.get("/health", responses=_problems(421))
     def health() -> Health:
         """Alive."""
         status: Literal["ok", "refreshing"] = "refreshing" if desk.refreshing else "ok"
         return Health(status=status, behind=desk.behind)
 
-    @about.get("/ready", responses=_problems(503))
+    @about.get("/ready", responses=_problems(421))
     def ready() -> Health:
         """Able to answer."""
         return health()

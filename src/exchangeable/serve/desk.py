@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from exchangeable import fitting, recommending
+from exchangeable import fitting, recommending, updating
 from exchangeable.answering import Answerer, read_off
 from exchangeable.completer import Completer
 from exchangeable.errors import Failed, InputError
@@ -251,7 +251,7 @@ class Desk:
         values = np.array([value for _, value in cells], dtype=np.float64)
         if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fitting.LARGEST:
             raise InputError(f"values must be numbers of at most {fitting.LARGEST:g} in size")
-        fitting.check_scale(values, facts.scale)
+        updating.check_scale(values, facts.scale)
         with self._writing:  # so that changes wait in the order of their versions
             version = self.store.put(cells)
             self._tell(Change(version, tuple(cells)))

@@ -16,10 +16,11 @@ from typing import Any
 
 import uvicorn
 
-from exchangeable import fitting
+from exchangeable import updating
 from exchangeable.answering import ModelAnswerer
 from exchangeable.completer import Completer
 from exchangeable.errors import InputError
+from exchangeable.fitting import check_model
 from exchangeable.serve.api import create_app
 from exchangeable.serve.desk import Desk, Make
 from exchangeable.serve.guard import Limits
@@ -98,6 +99,7 @@ def token_in(path: Path) -> str:
 
 def reader_of(model: str, seed: int, device: str) -> Make:
     """Who reads a table, whenever that is needed: nothing is trained."""
+    check_model(model)
     if model in ("self-supervised", "factorized"):
         raise InputError(
             f"{model} would be trained anew at each refresh: train it, save it, and serve its "
@@ -117,7 +119,7 @@ def reader_like(completer: Completer) -> Make:
 
     def read(table: Table) -> Completer:
         found = copy.copy(completer)
-        found._take(fitting.reread(completer._fitted(), table))
+        found._take(updating.reread(completer._fitted(), table))
         return found
 
     return read

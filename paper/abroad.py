@@ -94,6 +94,9 @@ class Rescaled:
     def __init__(self, stars: Distribution, low: float, step: float) -> None:
         self.stars, self.low, self.step = stars, low, step
 
+    def take(self, cells: torch.Tensor) -> Rescaled:
+        return Rescaled(self.stars.take(cells), self.low, self.step)
+
     def mean(self) -> torch.Tensor:
         return self._there(self.stars.mean())
 

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import exchangeable
-from exchangeable import checkpoint
+from exchangeable import answering, checkpoint
 from exchangeable.answering import ModelAnswerer
 from exchangeable.completer import Completer
 from exchangeable.configs import ResidualConfig
@@ -192,6 +192,16 @@ def test_the_quick_way_to_a_newcomer_gives_about_what_an_update_would(fitted, mo
     asked = [("newcomer", o) if axis == "member" else (o, "newcomer") for o in quick[other]]
     slow = updated.predict(asked)
     assert np.sqrt(np.mean((quick["value"].to_numpy() - slow) ** 2)) < 0.05
+
+
+def test_recommendations_are_the_same_however_many_cells_are_answered_together(fitted, monkeypatch):
+    completer = fitted("pretrained")
+    together = completer.recommend(LABELS["member"][0], n=7)
+    monkeypatch.setattr(answering, "READ_TOGETHER", 5)
+    apart = completer.recommend(LABELS["member"][0], n=7)
+    assert apart["film"].to_list() == together["film"].to_list()
+    for column in together.columns[1:]:
+        np.testing.assert_allclose(apart[column], together[column], rtol=1e-5)
 
 
 def test_recommendations_go_the_other_way_too(fitted):

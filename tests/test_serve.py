@@ -329,6 +329,14 @@ def test_too_much_is_refused(desk):
         assert "at most 5 rows" in rows.json()["error"]
 
 
+def test_one_call_does_not_compare_cells_without_end(client, monkeypatch):
+    monkeypatch.setattr(desks, "MOST_CANDIDATES", 20)
+    for asked in ({"member": MEMBER}, {"ratings": [[FILM, 4]]}):
+        answer = client.post("/v1/recommend", json=asked)
+        assert answer.status_code == 422
+        assert "at most 20 cells are compared" in answer.json()["error"]
+
+
 def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answered(desk):
     begun, go_on = threading.Semaphore(0), threading.Event()
     plain = desk.predict

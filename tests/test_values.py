@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from exchangeable.calibration import Calibration
 from exchangeable.distributions import LogisticMixture, Normal, OnLevels, edges_of, nearest_level
 from exchangeable.errors import InputError
 from exchangeable.scale import Scale
@@ -145,6 +146,45 @@ def test_a_mixture_of_logistics_agrees_with_scipy():
     np.testing.assert_allclose(
         answers.mean().numpy(), (weights * answers.locations.numpy()).sum(axis=1)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_quantiles_of_steep_and_of_distant_mixtures_are_found_too(dtype):
+    generator = torch.Generator().manual_seed(1)
+    draw = lambda: torch.randn(2000, 4, generator=generator, dtype=torch.float64)  # noqa: E731
+    # Scales from a ten-thousandth to a thousand: plateaus, on which Newton's step leads nowhere.
+    scales = (3 * draw()).exp().clamp(1e-4, 1e3)
+    answers = LogisticMixture(draw().log_softmax(1), 10 * draw(), scales)
+    answers = LogisticMixture(
+        answers.log_weights.to(dtype), answers.locations.to(dtype), answers.scales.to(dtype)
+    )
+    for share in (1e-6, 0.1, 0.5, 0.9):
+        value = answers.quantile(share)
+        found = answers.rank(value)
+        # A hair's breadth of the value changes the rank by as much where scales are small.
+        width = 1e-11 if dtype == torch.float64 else 1e-5
+        around = [answers.rank(value + side * width * (1 + value.abs())) for side in (-1, 1)]
+        assert (around[0] <= share + width).all()
+        assert (around[1] >= share - width).all()
+        assert (found - share).abs().median() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        some_levels(),
+        mixture(40),
+        mixture(40).on_levels(WIDE),
+        Normal(torch.arange(40.0), torch.arange(1.0, 41.0)),
+        Calibration.found(np.linspace(0.2, 0.9, 500)).of(mixture(40)),
+    ],
+    ids=["levels", "mixture", "levels with a mixture", "normal", "calibrated"],
+)
+def test_some_of_the_answers_are_as_they_were_among_all(answers):
+    chosen = torch.tensor([7, 3, 3, 30])
+    some = answers.take(chosen)
+    torch.testing.assert_close(some.mean(), answers.mean()[chosen])
+    torch.testing.assert_close(some.quantile(0.2), answers.quantile(0.2)[chosen])
 
 
 def test_a_mixture_on_levels_gives_each_the_values_nearest_to_it():

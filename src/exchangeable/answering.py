@@ -75,6 +75,31 @@ def read_off(
     return [np.concatenate(part) for part in parts]
 
 
+def best_of(
+    answerer: Answerer, index: Index, n: int, *wanted: Callable[[Distribution], Tensor]
+) -> tuple[Index, list[Floats]]:
+    """Positions of the ``n`` cells (Q, D) with the highest means; these, and what is wanted."""
+    found: list[Index] = []
+    parts: list[list[Floats]] = [[] for _ in range(1 + len(wanted))]
+    for start in range(0, max(len(index), 1), READ_TOGETHER):
+        answers = answerer.answer(index[start : start + READ_TOGETHER])
+        means = answers.mean().double().cpu().numpy()
+        own = _highest(means, n)
+        some = answers.take(torch.from_numpy(own))  # of all it would take most of the time
+        found.append(start + own)
+        parts[0].append(means[own])
+        for part, want in zip(parts[1:], wanted, strict=True):
+            part.append(want(some).double().cpu().numpy())
+    told = [np.concatenate(part) for part in parts]
+    best = _highest(told[0], n)
+    return np.concatenate(found)[best], [part[best] for part in told]
+
+
+def _highest(means: Floats, n: int) -> Index:
+    # Rounded, so that what is equal but for the last bits keeps the order of its labels.
+    return np.argsort(-np.round(means, 9), kind="stable")[:n]
+
+
 class Answerer(Protocol):
     """Answers for any cell of one table."""
 

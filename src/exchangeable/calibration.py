@@ -77,6 +77,9 @@ class Calibrated:
     answers: Distribution
     calibration: Calibration
 
+    def take(self, cells: Tensor) -> Calibrated:
+        return Calibrated(self.answers.take(cells), self.calibration)
+
     def mean(self) -> Tensor:
         return self.answers.mean()
 

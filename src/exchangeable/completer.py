@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from exchangeable import fitting, recommending, updating
-from exchangeable.answering import Answerer, Cells, ModelAnswerer, read_off
+from exchangeable.answering import Answerer, Cells, ModelAnswerer, best_of, read_off
 from exchangeable.budget import device_of, size_of
 from exchangeable.distributed import ALONE, Processes
 from exchangeable.errors import InputError
@@ -204,16 +204,14 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         cells = recommending.candidates(table, place, code, given)
         if code != UNKNOWN:
             cells = cells[~np.isin(keys_of(cells, table.shape), keys_of(known, table.shape))]
-        means, *ends = read_off(answerer, cells, *_ANSWER)
-        # Rounded, so that what is equal but for the last bits keeps the order of its labels.
-        best = np.argsort(-np.round(means, 9), kind="stable")[:n]
+        best, found = best_of(answerer, cells, n, *_ENDS)
         columns = {
             axis: table.vocabularies[a].decode(cells[best, a])
             for a, axis in enumerate(table.axes)
             if a != place
         }
-        named = zip(answer_names(table), (means, *ends), strict=True)
-        columns |= {name: pl.Series(name, column[best]) for name, column in named}
+        named = zip(answer_names(table), found, strict=True)
+        columns |= {name: pl.Series(name, column) for name, column in named}
         return native_frame(columns, table.native)
 
     def update(self, X: Any, y: Any = None) -> Self:
@@ -371,7 +369,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         return table
 
 
-_ANSWER = (methodcaller("mean"), methodcaller("quantile", 0.1), methodcaller("quantile", 0.9))
+_ENDS = (methodcaller("quantile", 0.1), methodcaller("quantile", 0.9))
 
 
 def _nobody(what: str, share: float) -> None:

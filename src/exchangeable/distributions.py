@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -19,12 +19,17 @@ from exchangeable.errors import InputError
 
 _LEAST = 1e-12  # of a probability, so that its logarithm is finite
 _MOST_STEPS = 60
+_CLOSE_SHARE = 1e-8  # of the probability below a quantile, before the last step
 _CLOSE = 1e-3  # of a hundredth of the scale, when a mean is that which was wanted
 _ROOT = math.sqrt(2 * math.pi)
 
 
 class Distribution(Protocol):
     """Answers for Q cells."""
+
+    def take(self, cells: Tensor) -> Self:
+        """For some of the cells, by their positions."""
+        ...
 
     def mean(self) -> Tensor:
         """(Q,)"""
@@ -59,6 +64,10 @@ class OnLevels:
     levels: Tensor  # (L,), ascending
     log_probabilities: Tensor  # (Q, L)
     behind: LogisticMixture | None = None
+
+    def take(self, cells: Tensor) -> OnLevels:
+        behind = None if self.behind is None else self.behind.take(cells)
+        return OnLevels(self.levels, self.log_probabilities[cells], behind)
 
     def mean(self) -> Tensor:
         return self.probabilities() @ self.levels
@@ -101,6 +110,9 @@ class Normal:
     location: Tensor  # (Q,)
     deviation: Tensor  # (Q,)
     levels: Tensor | None = None  # (L,), ascending
+
+    def take(self, cells: Tensor) -> Normal:
+        return Normal(self.location[cells], self.deviation[cells], self.levels)
 
     def mean(self) -> Tensor:
         return self._inside(self.location)
@@ -173,6 +185,9 @@ class LogisticMixture:
     locations: Tensor  # (Q, C)
     scales: Tensor  # (Q, C)
 
+    def take(self, cells: Tensor) -> LogisticMixture:
+        return LogisticMixture(self.log_weights[cells], self.locations[cells], self.scales[cells])
+
     def mean(self) -> Tensor:
         return (self.log_weights.exp() * self.locations).sum(dim=1)
 
@@ -193,11 +208,21 @@ class LogisticMixture:
         # Each component's own quantile; that of the mixture lies between the outer two.
         own = self.locations + self.scales * math.log(share / (1 - share))
         low, high = own.amin(dim=1), own.amax(dim=1)
-        for _ in range(40):  # halves the interval to a millionth of a millionth
-            middle = (low + high) / 2
-            less = self.below(middle[:, None]).squeeze(1) < share
-            low, high = torch.where(less, middle, low), torch.where(less, high, middle)
-        return (low + high) / 2
+        weights = self.log_weights.exp()
+        close = max(_CLOSE_SHARE * min(share, 1 - share), 4 * torch.finfo(weights.dtype).eps)
+        found, before = (weights * own).sum(dim=1), torch.full_like(low, torch.inf)
+        for _ in range(_MOST_STEPS):
+            below = ((found[:, None] - self.locations) / self.scales).sigmoid()
+            off = (weights * below).sum(dim=1) - share
+            low, high = torch.where(off < 0, found, low), torch.where(off < 0, high, found)
+            near = off.abs() < close
+            # Newton's step, or the middle where it leads out or the last one did little good.
+            step = found - off / (weights * below * (1 - below) / self.scales).sum(dim=1)
+            good = (step >= low) & (step <= high) & (near | (off.abs() < before / 2))
+            found, before = torch.where(good, step, (low + high) / 2), off.abs()
+            if bool(near.all()):
+                break
+        return found
 
     def rank(self, values: Tensor) -> Tensor:
         return self.below(values[:, None]).squeeze(1)

@@ -237,7 +237,10 @@ def cell_variances(
             if other != axis
         ]
         f = torch.cat(features, dim=1)
-        spread = covariances[axis][:, columns][:, :, columns][index[:, axis]]
+        spread = covariances[axis]
+        if len(columns) < layout.width:
+            spread = spread[:, columns][:, :, columns]
+        spread = spread[index[:, axis]]
         total += ((spread @ f.unsqueeze(2)).squeeze(2) * f).sum(dim=1)
     for first, second in combinations(axes, 2) if layout.rank else ():
         here, there = layout.block(first, second), layout.block(second, first)

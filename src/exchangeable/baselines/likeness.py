@@ -188,12 +188,20 @@ class Alike:
         found[:, number[number != UNKNOWN], own[number != UNKNOWN]] = 0
         return found
 
-    def _compared(self, held: Tensor, there: Tensor, sizes: Tensor, mutual: bool = False) -> Tensor:
+    def _compared(
+        self,
+        held: Tensor,
+        there: Tensor,
+        sizes: Tensor,
+        mutual: bool = False,
+        only: Tensor | None = None,
+    ) -> Tensor:
         """Likeness of those who speak with others, by what and where these hold (combinations, M).
 
         ``sizes`` is how many cells they have: (M,). ``mutual`` says that they are those who speak.
+        ``only`` are the combinations that are meant, where these are some.
         """
-        table = self._unfolded
+        table = self._unfolded if only is None else self._unfolded.at(only)
         # In place where it can be: these are passes over members times members.
         alike, beside = found = held.new_empty(2, len(table.speakers), held.shape[1])
         beside.copy_(table.ones @ there)
@@ -233,17 +241,25 @@ class Joined:
 
     def _by_it(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """By whom the new member is like: which cells are known about, and what is said there."""
-        before, table = self.before, self.before._unfolded
-        own = table.combinations.find(self.index)
-        held = self.residuals.new_zeros(len(table), 1)
-        held[own[own != UNKNOWN], 0] = self.residuals[own != UNKNOWN]
-        there = torch.zeros_like(held)
-        there[own[own != UNKNOWN]] = 1
-        sizes = torch.tensor([len(own)], device=index.device)
-        at = table.combinations.find(index)
+        at = self.before._unfolded.combinations.find(index)
         some = (at != UNKNOWN).nonzero().squeeze(1)
-        likeness = before._compared(held, there, sizes)
-        return some, before._heard(likeness, at[some], torch.zeros_like(some))
+        return some, self.before._heard(self._likeness, at[some], torch.zeros_like(some))
+
+    @cached_property
+    def _likeness(self) -> Tensor:
+        """Of those who speak with the new member: (2, speakers, 1)."""
+        table = self.before._unfolded
+        own = table.combinations.find(self.index)
+        known = own != UNKNOWN
+        held, sizes = self.residuals[known, None], torch.tensor([len(own)], device=own.device)
+        there, only = torch.ones_like(held), own[known]
+        if table.values.layout == torch.strided:
+            return self.before._compared(held, there, sizes, only=only)
+        everywhere = (held.new_zeros(len(table), 1) for _ in range(2))
+        held, there = (
+            e.index_put_((only,), v) for e, v in zip(everywhere, (held, there), strict=True)
+        )
+        return self.before._compared(held, there, sizes)
 
     def _by_others(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """By those of another axis with whom the new member has cells."""

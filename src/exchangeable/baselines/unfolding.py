@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -107,6 +107,11 @@ class Unfolding:
     @property
     def sizes(self) -> Tensor:
         return self.starts.diff()
+
+    def at(self, combinations: Tensor) -> Self:
+        """To be multiplied with what is held at some combinations only; not of sparse tables."""
+        values, squares, ones = (t[:, combinations] for t in (self.values, self.squares, self.ones))
+        return replace(self, values=values, squares=squares, ones=ones)
 
     def some(self, members: Tensor) -> tuple[Tensor, Tensor]:
         """What some members hold, and where: (combinations, members) each, zero where nothing."""

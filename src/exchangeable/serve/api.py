@@ -263,28 +263,33 @@ def _calls(desk: Desk, limits: Limits) -> APIRouter:
 
 
 def _about(desk: Desk, numbers: Numbers) -> APIRouter:
+    """What is answered at once, however many calls are under way: it waits for no thread."""
     about = APIRouter()
 
     @about.get("/health", responses=_problems(421))
-    def health() -> Health:
+    async def health() -> Health:
         """Alive."""
         status: Literal["ok", "refreshing"] = "refreshing" if desk.refreshing else "ok"
         return Health(status=status, behind=desk.behind)
 
     @about.get("/ready", responses=_problems(421))
-    def ready() -> Health:
+    async def ready() -> Health:
         """Able to answer."""
-        return health()
+        return await health()
 
     @about.get("/metrics", response_class=Response, include_in_schema=False)
-    def metrics() -> Response:
+    async def metrics() -> Response:
         """For Prometheus."""
         return Response(numbers.text(), media_type=numbers.kind)
 
     def page(name: str) -> Any:
         file, kind = PAGE[name]
         content = files("exchangeable.serve").joinpath("page", file).read_bytes()
-        return lambda: Response(content, media_type=kind)
+
+        async def answer() -> Response:
+            return Response(content, media_type=kind)
+
+        return answer
 
     for name in PAGE:
         about.add_api_route(f"/{name}", page(name), include_in_schema=False)

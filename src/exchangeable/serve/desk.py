@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +37,8 @@ log = logging.getLogger("exchangeable.serve")
 
 AGAIN_AFTER = 30.0
 """Seconds until what failed is tried again."""
+MOST_CANDIDATES = 1_000_000
+"""Cells that one call compares, at most."""
 _STRANGER = "\x00"  # a label that no member has
 _MEAN = methodcaller("mean")
 
@@ -117,6 +121,8 @@ class Desk:
     def __init__(self, store: Store, make: Make) -> None:
         self.store, self.make = store, make
         self._writing = threading.Lock()
+        # More at a time than there are cores would get in each other's way, at a third of the pace.
+        self._answering = threading.BoundedSemaphore(os.cpu_count() or 1)
         self._waiting: list[Change] = []
         self._told = threading.Condition()
         self._stopping = False
@@ -151,7 +157,8 @@ class Desk:
         wanted = [_MEAN, *(methodcaller("quantile", share) for share in (tail, 1 - tail))]
         if completer.levels_:
             wanted.append(methodcaller("probabilities"))
-        found = read_off(completer.answerer_, index, *wanted)
+        with self._answering:
+            found = read_off(completer.answerer_, index, *wanted)
         mean, low, high, *chances = found
         return Answers(mean, low, high, chances[0] if chances else None), standing
 
@@ -172,7 +179,9 @@ class Desk:
             (place,) = self._codes(standing, axis, [member])
             if place == UNKNOWN:
                 raise InputError(f"{self.store.facts.axes[axis]} {member!r} is not in the table")
-            frame = completer.recommend(self._typed(axis, member), n, axis=axis, given=given)
+            self._check_candidates(completer.table_, axis, given)
+            with self._answering:
+                frame = completer.recommend(self._typed(axis, member), n, axis=axis, given=given)
             return _listed(frame, completer.table_), standing
         other = 1 - axis if completer.table_.order == 2 else None
         if other is None:
@@ -182,11 +191,24 @@ class Desk:
         typed = {self._typed(other, label): value for label, value in ratings}
         if len(typed) < len(ratings):
             raise InputError("every rating must be of another member, but one comes again")
-        frame = completer.recommend(_STRANGER, n, axis=axis, ratings=typed)
-        found = _listed(frame, completer.table_)
-        if why and found:
-            found = self._explained(completer, axis, other, typed, found)
+        self._check_candidates(completer.table_, axis, given)
+        with self._answering:
+            frame = completer.recommend(_STRANGER, n, axis=axis, ratings=typed)
+            found = _listed(frame, completer.table_)
+            if why and found:
+                found = self._explained(completer, axis, other, typed, found)
         return found, standing
+
+    @staticmethod
+    def _check_candidates(table: Table, axis: int, given: Mapping[str, Label]) -> None:
+        """Else one call could keep all others waiting."""
+        free = [size for place, size in enumerate(table.shape)
+                if place != axis and table.axes[place] not in given]  # fmt: skip
+        if math.prod(free) > MOST_CANDIDATES:
+            raise InputError(
+                f"at most {MOST_CANDIDATES:,} cells are compared in a call, but there are "
+                f"{math.prod(free):,}; fix members of other axes with given"
+            )
 
     def _explained(
         self,

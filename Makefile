@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint soak clean
 
 setup: .venv/.ready
 
@@ -24,5 +24,17 @@ lint: setup
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal
 
+# What the service must stand, at length: half an hour and more. The page needs Debian's chromium, and
+# npm for what looks for faults of accessibility; PostgreSQL its server's programs; ML-1M its data.
+soak: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[soak]'
+	npm install --silent --no-save --prefix .soak axe-core@4.14.0
+	EXCHANGEABLE_SCREENSHOTS=out/page $(BIN)/pytest tests/test_page.py
+	$(BIN)/python benchmarks/serve_schema.py --cases 2000
+	$(BIN)/python benchmarks/serve_uploads.py --files 300
+	$(BIN)/python benchmarks/serve_kill.py --kills 100 --database sqlite
+	$(BIN)/python benchmarks/serve_kill.py --kills 100 --database postgresql
+	$(BIN)/python benchmarks/serve_load.py --seconds 180 --overload
+
 clean:
-	rm -rf .venv out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .soak out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,8 +1,8 @@
 """Kill the service while cells are written to it, again and again: what was acknowledged is there.
 
-    python benchmarks/serve_kill.py [--kills 100] [--db postgresql://...]
+    python benchmarks/serve_kill.py [--kills 100] [--database postgresql]
 
-Without --db it is SQLite, in a folder that is deleted afterwards.
+It is kept in SQLite, or in a PostgreSQL of its own, in a folder that is deleted afterwards.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from http.client import HTTPException
 from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks import postgres
 from benchmarks.serving import Service, ask
 
 from exchangeable.serve.store import Store
@@ -72,14 +74,28 @@ def lost(url: str, acknowledged: list[str]) -> list[str]:
     return [name for name in acknowledged if there.get(name) != 2]
 
 
+@contextmanager
+def database(kind: str, folder: Path) -> Iterator[str]:
+    if kind == "sqlite":
+        yield f"sqlite:///{folder}/killed.db"
+    else:
+        with postgres.server() as address:
+            yield f"{address}/postgres"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--db")
+    parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     given = parser.parse_args()
-    generator, acknowledged = random.Random(0), []
-    with tempfile.TemporaryDirectory() as place:
-        url = given.db or f"sqlite:///{place}/killed.db"
+    if given.database == "postgresql" and postgres.missing():
+        sys.exit(postgres.missing())
+    generator = random.Random(0)
+    acknowledged: list[str] = []
+    with (
+        tempfile.TemporaryDirectory() as place,
+        database(given.database, Path(place)) as url,
+    ):
         for life in range(given.kills):
             acknowledged += one_life(Path(place), url, life, generator.uniform(0.05, 1.0))
             missing = lost(url, acknowledged)
@@ -87,8 +103,7 @@ def main() -> None:
                 f"kill {life + 1}: {len(acknowledged):,} acknowledged, {len(missing)} lost",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
-    kind = url.partition(":")[0]
-    told = {"database": kind, "kills": given.kills, "acknowledged": len(acknowledged)}
+    told = {"database": given.database, "kills": given.kills, "acknowledged": len(acknowledged)}
     print(json.dumps({**told, "lost": len(missing)}))
     sys.exit(1 if missing else 0)
 

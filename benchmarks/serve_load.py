@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.serving import Service, ask
 
 RATED = 10
+MOST_DRIFT = 0.05
 
 
 def client(
@@ -109,6 +110,18 @@ def main() -> None:
             told["after"] = loaded(service, given.clients, 10)
         told["exit_code"] = service.stop()
     print(json.dumps(told))
+    sys.exit(0 if _well(told) else 1)
+
+
+def _well(told: dict[str, Any]) -> bool:
+    """No errors, memory that stays, refusals under overload only. How quick it is is not judged."""
+    well = not (told["errors"] or told["refused_503"] or told["exit_code"])
+    well &= abs(told["memory_drift"]) < MOST_DRIFT
+    if "overload" in told:
+        over, after = told["overload"], told["after"]
+        well &= over["refused_503"] > 0 and not (over["errors"] or after["errors"])
+        well &= after["refused_503"] == 0
+    return well
 
 
 if __name__ == "__main__":

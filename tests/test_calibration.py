@@ -91,7 +91,7 @@ def test_intervals_hold_what_they_say_where_errors_are_peaked(model):
         held = coverage(values[hide], completer.predict_interval(index[hide], share))
         assert abs(held - share) < 0.05
     assert coverage(values[hide], plain.predict_interval(index[hide], 0.5)) > 0.57
-    assert any("set right" in note for note in completer.notes_)
+    assert any("calibrated" in note for note in completer.notes_)
 
 
 def test_what_was_found_stays_with_new_cells_and_new_members():

@@ -9,11 +9,10 @@ import pytest
 pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 pytest.importorskip("uvicorn", reason="needs exchangeable[serve]")
 
-from benchmarks import serve_kill
+from benchmarks import postgres, serve_kill, serve_load, serve_schema, serve_uploads
 from benchmarks.serving import Service, served
 from typer.testing import CliRunner
 
-import postgres
 from exchangeable.cli import app
 from exchangeable.serve.store import Store
 from exchangeable.table import Table
@@ -38,6 +37,23 @@ def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(url, tmp_path):
         acknowledged += serve_kill.one_life(tmp_path, url, life, 0.7)
         assert not serve_kill.lost(url, acknowledged)
     assert acknowledged
+
+
+def test_many_clients_at_once_and_broken_files_are_answered(tmp_path):
+    with served(tmp_path, "--model", "bias") as service:
+        told = serve_load.loaded(service, 8, 2)
+        assert told["requests_per_second"] > 0
+        assert told["errors"] == told["refused_503"] == 0
+        statuses, _ = serve_uploads.sent(service, 12)
+        assert set(statuses) <= {200, 413, 422}
+        assert service.stop() == 0
+
+
+def test_calls_made_up_from_its_description_are_answered_as_it_says(tmp_path):
+    with served(tmp_path, "--model", "bias") as service:
+        found = serve_schema.tried(service, 9)
+    assert len(found) == 12
+    assert all(statuses.total() >= 9 for statuses in found.values())
 
 
 def test_without_an_argument_it_serves_the_sample_and_goes_on_where_it_was(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 
 import sqlalchemy as sa
+from benchmarks import postgres
 
-import postgres
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve.store import LONGEST, Facts, Store
 from exchangeable.table import Table

@@ -81,10 +81,11 @@ class Trial:
         others = ", ".join(f"{n} {e:.4g}" for n, e in self.rmse.items() if n != best)
         told = (
             f"on {self.hidden:,} cells that were hidden, RMSE {self.rmse[best]:.4g}"
-            f"{others and f' ({others})'}; {self.coverage:.0%} of them within its 80 % intervals"
+            f"{others and f' ({others})'}; {100 * self.coverage:.0f} % of them within its 80 % "
+            f"intervals"
         )
         if self.calibration != AS_ANSWERED:
-            told += ", which are set right by that"
+            told += ", now calibrated on them"
         if best == shipped.NAME:
             return f"model {best}: {told}"
         return f"model {best}, which does better here than the pretrained one: {told}"

@@ -277,7 +277,9 @@ def _about(desk: Desk, numbers: Numbers) -> APIRouter:
         """Able to answer."""
         return await health()
 
-    @about.get("/metrics", response_class=Response, include_in_schema=False)
+    text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **_problems(421)}
+
+    @about.get("/metrics", response_class=Response, responses=text)
     async def metrics() -> Response:
         """For Prometheus."""
         return Response(numbers.text(), media_type=numbers.kind)

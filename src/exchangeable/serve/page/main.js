@@ -1,7 +1,7 @@
 // The three parts, one at a time, and what is served.
 
-import { call } from "./calls.js";
-import { startPools } from "./pools.js";
+import { call, Problem } from "./calls.js";
+import { showPools, startPools } from "./pools.js";
 import { startRating } from "./rate.js";
 import { startTable } from "./table.js";
 
@@ -15,6 +15,7 @@ function show(tab) {
     document.getElementById(one.getAttribute("aria-controls")).hidden = !chosen;
   }
   history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
+  if (tab.id === "tab-pools") showPools();
 }
 
 for (const [at, tab] of tabs.entries()) {
@@ -27,14 +28,19 @@ for (const [at, tab] of tabs.entries()) {
     next.focus();
   });
 }
-show(tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash) ?? tabs[0]);
 
 startPools();
 startTable();
-const about = await call("GET", "v1/model");
-const sizes = about.axes.map((axis) => `${axis.members.toLocaleString("en")} ${axis.name}`).join(" × ");
-document.querySelector("#about").textContent =
-  `${about.source}: ${about.cells.toLocaleString("en")} cells of ${sizes}, ${about.scale}`;
-document.querySelector("#standing").textContent =
-  `exchangeable ${about.exchangeable}, model ${about.model ?? "none"}`;
-await startRating(about);
+show(tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash) ?? tabs[0]);
+try {
+  const about = await call("GET", "v1/model");
+  const sizes = about.axes.map((axis) => `${axis.members.toLocaleString("en")} ${axis.name}`).join(" × ");
+  document.querySelector("#about").textContent =
+    `${about.source}: ${about.cells.toLocaleString("en")} cells of ${sizes}, ${about.scale}`;
+  document.querySelector("#standing").textContent =
+    `exchangeable ${about.exchangeable}, model ${about.model ?? "none"}`;
+  await startRating(about);
+} catch (error) {
+  if (!(error instanceof Problem)) throw error;
+  document.querySelector("#about").textContent = error.message;
+}

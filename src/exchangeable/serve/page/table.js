@@ -8,6 +8,7 @@ const input = document.querySelector("#file");
 const status = document.querySelector("#table-status");
 const look = document.querySelector("#look");
 const hover = document.querySelector("#hover");
+const duplicates = document.querySelector("#duplicates");
 const download = document.querySelector("#download");
 const canvases = { observed: document.querySelector("#observed"), completed: document.querySelector("#completed") };
 
@@ -23,6 +24,7 @@ export function startTable() {
       if (kind === "drop" && event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
     });
   }
+  duplicates.addEventListener("change", () => file && take(file));
   download.addEventListener("click", fetchCompleted);
   for (const canvas of Object.values(canvases)) follow(canvas, tell);
 }
@@ -32,7 +34,7 @@ async function take(given) {
   look.hidden = true;
   say(`Reading ${given.name} …`);
   try {
-    const found = await call("POST", "v1/look", { file: given });
+    const found = await call("POST", `v1/look?duplicates=${duplicates.value}`, { file: given });
     say(`${given.name}: completed by the model ${found.model}.`);
     list("#found", [...found.found, ...(found.without_value ? [] : ["every cell has a value: ask for every cell to fill the others in"])]);
     list("#notes", found.notes);
@@ -92,7 +94,7 @@ async function fetchCompleted() {
   download.disabled = true;
   try {
     const every = document.querySelector("#every").checked;
-    const answer = await call("POST", `v1/complete?all=${every}`, { file, raw: true });
+    const answer = await call("POST", `v1/complete?all=${every}&duplicates=${duplicates.value}`, { file, raw: true });
     const link = element("a", { href: URL.createObjectURL(await answer.blob()) });
     link.download = `${file.name.replace(/\.[^.]*$/, "")}.completed.csv`;
     link.click();

@@ -9,6 +9,7 @@ from operator import methodcaller
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable import parquet
@@ -19,12 +20,16 @@ from exchangeable.describe import describe
 from exchangeable.errors import InputError
 from exchangeable.excerpt import busiest, observed_among
 from exchangeable.merging import Duplicates
+from exchangeable.serve.store import LONGEST
+from exchangeable.serve.unpacked import Broken, unpacked
 from exchangeable.table import Table
 
 Floats = NDArray[np.float64]
 
 NAME = "the file"
 """What it is called in errors: names that come with files are not looked at."""
+UNPACKED = 256 * 2**20
+"""Bytes of a Parquet file's columns."""
 SHOWN = 60
 """Members of an axis in the picture."""
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
@@ -45,18 +50,40 @@ class Sent:
         if self.content.startswith(_ARCHIVES):
             raise InputError(f"{NAME} is an archive: send it unpacked")
         if parquet.is_parquet(self.content):
-            rows = parquet.read_end(NAME, self.content)[1]
+            rows = self._check_unpacked(most)
         else:
             rows = self.content.count(b"\n")
         if rows > most:
             raise InputError(f"at most {most:,} rows are taken, but {NAME} has {rows:,}")
-        return Table.of_source(
+        table = Table.of_source(
             NAME,
             self.content,
             axes=self.axes.split(",") if self.axes else None,
             value=self.value,
             duplicates=self.duplicates,
         )
+        for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True):
+            lengths = vocabulary.labels.cast(pl.String).str.len_chars()
+            longest = int(lengths.to_numpy().max(initial=0))
+            if longest > LONGEST:  # it would come again in every row of what is sent back
+                raise InputError(
+                    f"{NAME}: a label of {axis!r} has at most {LONGEST} characters, but one has "
+                    f"{longest:,}"
+                )
+        return table
+
+    def _check_unpacked(self, most: int) -> int:
+        """How many rows there are, of a Parquet file that is not too large once it is unpacked."""
+        try:
+            size = unpacked(self.content)
+        except Broken as error:
+            raise InputError(f"{NAME}: not a whole Parquet file ({error})") from None
+        if size.bytes > UNPACKED:
+            raise InputError(
+                f"at most {UNPACKED >> 20} MB are taken, but {NAME} has {size.bytes >> 20:,} MB "
+                f"unpacked"
+            )
+        return max(size.values, parquet.read_end(NAME, self.content)[1])
 
 
 def completed(sent: Sent, *, every: bool, most: int, seed: int = 0) -> Answered:

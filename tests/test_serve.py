@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import threading
-import time
 
 import numpy as np
 import polars as pl
@@ -16,33 +15,18 @@ pytest.importorskip("httpx2", reason="needs httpx2")
 
 from fastapi.testclient import TestClient
 
+from desks import FILM, FRAME, MEMBER, opened, reading, until
 from exchangeable import Completer
-from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.serve import desk as desks
 from exchangeable.serve.api import PAGE, create_app
-from exchangeable.serve.desk import Desk
 from exchangeable.serve.guard import Limits
 from exchangeable.serve.running import Listening, _heard, _Lines, reader_like, reader_of, token_in
 from exchangeable.serve.store import Store
 from exchangeable.settings import TrainingConfig
 from exchangeable.table import Table
 
-CLUB = load("film-club").table
-FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
-MEMBER, FILM = FRAME.row(0)[:2]
 TOKEN = "a token that nobody guesses".replace(" ", "-")
-
-
-def reading(table):
-    return Completer("bias").fit_table(table)
-
-
-def opened(tmp_path, frame=FRAME, make=reading):
-    store = Store.open(f"sqlite:///{tmp_path / 'table.db'}")
-    if store.empty:
-        store.fill("film-club", Table.of(frame))
-    return Desk(store, make)
 
 
 @pytest.fixture
@@ -54,13 +38,6 @@ def desk(tmp_path):
 def client(desk):
     with TestClient(create_app(desk)) as made:
         yield made
-
-
-def until(true, seconds=20):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def predicted(client, *cells):
@@ -504,7 +481,7 @@ def test_the_schema_names_every_call(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
         "/v1/predict", "/v1/recommend", "/v1/interactions", "/v1/members", "/v1/model",
-        "/v1/complete", "/v1/look", "/health", "/ready",
+        "/v1/complete", "/v1/look", "/health", "/ready", "/metrics",
     }  # fmt: skip
 
 

@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 
-from exchangeable.datasets import load
+from desks import FRAME
 from exchangeable.errors import InputError
 from exchangeable.serve import unpacked as sizes
 from exchangeable.serve.unpacked import Broken, unpacked
 from exchangeable.serve.uploads import Sent
-
-CLUB = load("film-club").table
-FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
 
 
 def parquet_of(frame, **options):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from exchangeable.answering import Cells
+from exchangeable.answering import Cells, ModelAnswerer
 from exchangeable.errors import InputError
 from exchangeable.fitting import Fitted, in_label_order, observed_cells
-from exchangeable.labels import UNKNOWN, Codes
+from exchangeable.labels import UNKNOWN, Codes, Vocabulary
+from exchangeable.layers import Features
 from exchangeable.scale import Scale
 from exchangeable.table import Table
 
@@ -62,8 +65,27 @@ def reread(fitted: Fitted, table: Table) -> Fitted:
     table = in_label_order(table)
     cells, _ = observed_cells(table, seed=0)
     cells = replace(cells, scale=fitted.cells.scale)
-    answerer = fitted.answerer.refreshed(cells)
+    answerer = fitted.answerer
+    if isinstance(answerer, ModelAnswerer) and answerer.features is not None:
+        moved = _moved(answerer.features, fitted.table.vocabularies, table.vocabularies)
+        answerer = replace(answerer, features=moved)
+    answerer = answerer.refreshed(cells)
     return replace(fitted, table=table, cells=cells, answerer=answerer, folded=0)
+
+
+def _moved(
+    features: Features, before: tuple[Vocabulary, ...], after: tuple[Vocabulary, ...]
+) -> Features:
+    """Features of the members of another table, zeros where nothing is known of one."""
+    moved: list[Tensor | None] = []
+    for own, old, new in zip(features, before, after, strict=True):
+        if own is None:
+            moved.append(None)
+            continue
+        codes = torch.from_numpy(old.encode(new.labels))
+        known = (codes != UNKNOWN).to(own)[:, None]
+        moved.append(own[codes.clamp(min=0)] * known)
+    return tuple(moved)
 
 
 def refresh_is_due(fitted: Fitted) -> bool:

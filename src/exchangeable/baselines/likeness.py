@@ -101,6 +101,8 @@ class Alike:
     def _heard(self, likeness: Tensor, at: Tensor, column: Tensor) -> Tensor:
         """What is said of combinations ``at`` (Q,) of members by column of likeness: (Q, 4)."""
         table, told = self._unfolded, []
+        if not len(at):
+            return likeness.new_zeros(0, SAID)
         if table.values.layout != torch.strided:
             return self._heard_there(likeness, at, column)
         if FEW * len(at) > likeness.shape[2] * len(table):

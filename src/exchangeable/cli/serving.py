@@ -72,7 +72,7 @@ def serve(
     if db is None and not file.exists():  # found out before a file is made
         _check_there(name)
     with closing(at.bound()) as taken, closing(Store.open(db or f"sqlite:///{file}")) as store:
-        make = _filled(store, table, name, reading, model, seed, device, teller)
+        make = filled(store, table, name, reading, model, seed, device, teller)
         teller.say(f"reading {store.facts.source}")
         desk = Desk(store, make)
         if desk.standing.completer is not None:
@@ -89,7 +89,7 @@ def _check_there(name: str) -> None:
         raise InputError(f"{name}: no such file")
 
 
-def _filled(
+def filled(
     store: Store,
     table: str | None,
     name: str,
@@ -104,6 +104,8 @@ def _filled(
     from exchangeable.completer import Completer
     from exchangeable.serve.running import reader_like, reader_of
 
+    saved = Path(name).is_dir() and checkpoint.exists(name)
+    name = str(Path(name).resolve()) if saved else name  # it is needed again, from wherever
     if not store.empty and table is not None and store.facts.source != name:
         raise InputError(
             f"{store.place} holds {store.facts.source}, but {name} is to be served: name another "
@@ -111,7 +113,9 @@ def _filled(
         )
     source = name if store.empty else store.facts.source
     found: Table | None = None
-    if Path(source).is_dir() and checkpoint.exists(source):
+    if saved if store.empty else store.facts.completer:
+        if not checkpoint.exists(source):
+            raise InputError(f"{store.place} is of the saved completer {source}, which is gone")
         if model != "auto" or reading != AS_IT_LOOKS:
             raise InputError(f"{source} is a saved completer: give no options for reading or model")
         completer = Completer.load(source, device=device)
@@ -121,7 +125,7 @@ def _filled(
     if store.empty:
         found = found or reading.open(name)[0]
         teller.say(*found.found)
-        store.fill(name, found)
+        store.fill(name, found, completer=saved)
     else:
         teller.say(f"{store.place} holds {store.facts.source}: it is served as it stands there")
     return make

@@ -6,7 +6,7 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 import exchangeable
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve import uploads
-from exchangeable.serve.desk import Desk, NoCells
-from exchangeable.serve.guard import Guard, Limits, Watched
+from exchangeable.serve.desk import Desk
+from exchangeable.serve.guard import RETRY_AFTER, Guard, Limits, Watched
 from exchangeable.serve.numbers import Numbers
 from exchangeable.serve.shapes import (
     About,
@@ -41,6 +41,7 @@ from exchangeable.serve.shapes import (
     Wanted,
     Written,
 )
+from exchangeable.serve.standing import Busy, NoCells
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -269,8 +270,7 @@ def _about(desk: Desk, numbers: Numbers) -> APIRouter:
     @about.get("/health", responses=_problems(421))
     async def health() -> Health:
         """Alive."""
-        status: Literal["ok", "refreshing"] = "refreshing" if desk.refreshing else "ok"
-        return Health(status=status, behind=desk.behind)
+        return Health(status=desk.status, behind=desk.behind)
 
     @about.get("/ready", responses=_problems(421))
     async def ready() -> Health:
@@ -310,7 +310,10 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(Failed)
     async def failed(request: Request, error: Failed) -> JSONResponse:
-        return told(500, str(error))
+        answer = told(503 if isinstance(error, Busy) else 500, str(error))
+        if isinstance(error, Busy):
+            answer.headers["retry-after"] = RETRY_AFTER
+        return answer
 
     @app.exception_handler(RequestValidationError)
     async def unfit(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -12,8 +12,9 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from operator import methodcaller
 from typing import Any
 
@@ -26,10 +27,19 @@ from exchangeable.answering import Answerer, read_off
 from exchangeable.completer import Completer
 from exchangeable.errors import Failed, InputError
 from exchangeable.labels import UNKNOWN, Codes, column_of
+from exchangeable.serve.standing import (
+    Answers,
+    Busy,
+    Change,
+    Floats,
+    Moved,
+    Recommended,
+    Standing,
+    Status,
+)
 from exchangeable.serve.store import Cell, Label, Store
 from exchangeable.table import Table
 
-Floats = NDArray[np.float64]
 Make = Callable[[Table], Completer]
 """Reads a table."""
 
@@ -37,82 +47,12 @@ log = logging.getLogger("exchangeable.serve")
 
 AGAIN_AFTER = 30.0
 """Seconds until what failed is tried again."""
+WAIT = 5.0
+"""Seconds that a writer waits for the others."""
 MOST_CANDIDATES = 1_000_000
 """Cells that one call compares, at most."""
-_STRANGER = "\x00"  # a label that no member has
+_STRANGERS: dict[bool, Label] = {False: "\x00", True: -(2**62)}  # labels that no member has
 _MEAN = methodcaller("mean")
-
-
-@dataclass(frozen=True, eq=False)
-class Standing:
-    """What is answered from."""
-
-    completer: Completer | None
-    """None while the table has no cell."""
-    version: int
-    """Of the database: all changes up to it are taken in."""
-    read_version: int
-    """Of the last reading of all cells together: of what was deleted before it nothing is left."""
-    read_at: float
-    refreshes: int = 0
-    gone: frozenset[tuple[int, Label]] = frozenset()
-    """Members that were deleted since."""
-
-    @property
-    def age(self) -> float:
-        """Seconds since all cells were read together."""
-        return time.monotonic() - self.read_at
-
-    @property
-    def ready(self) -> Completer:
-        if self.completer is None:
-            raise NoCells("the table has no cells yet: there is nothing to answer from")
-        return self.completer
-
-
-class NoCells(InputError):
-    """All cells were deleted."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """What was written, in the order of versions."""
-
-    version: int
-    cells: tuple[tuple[Cell, float], ...] = ()
-    member: tuple[int, Label] | None = None
-    """Who is to be forgotten."""
-    again: bool = False
-    """Whether it takes a look at all cells."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """For cells: (Q,) each, and (Q, L) where there are levels."""
-
-    mean: Floats
-    low: Floats
-    high: Floats
-    probabilities: Floats | None
-
-
-@dataclass(frozen=True)
-class Moved:
-    """How far one of the ratings moved an answer."""
-
-    label: Label
-    by: float
-
-
-@dataclass(frozen=True)
-class Recommended:
-    """A cell, its answer, and which ratings moved it."""
-
-    labels: dict[str, Label]
-    mean: float
-    low: float
-    high: float
-    why: tuple[Moved, ...] = ()
 
 
 class Desk:
@@ -130,6 +70,9 @@ class Desk:
         completer = make(table) if len(table) else None
         self.standing = Standing(completer, version, version, time.monotonic())
         self.refreshing = False
+        self.failing = False
+        """Whether keeping up with the database failed when it was last tried."""
+        self._written = self._deleted = version
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
         self._keeper.start()
 
@@ -142,10 +85,14 @@ class Desk:
         self.store.close()
 
     @property
+    def status(self) -> Status:
+        """How it keeps up with the database."""
+        return "failing" if self.failing else "refreshing" if self.refreshing else "ok"
+
+    @property
     def behind(self) -> int:
         """Changes that are in the database and not yet in the answers."""
-        with self._told:
-            return len(self._waiting)
+        return max(self._written - self.standing.version, 0)
 
     # Answers -----------------------------------------------------------------------------
 
@@ -175,29 +122,44 @@ class Desk:
         """For a member that is known, or for somebody of whom only ratings are."""
         standing = self.standing
         completer = standing.ready
+        table = completer.table_
+        self._check_candidates(table, axis, given)
+        # Whoever was deleted a moment ago is still in the pools, and is left out of the list.
+        wanted = n + len(standing.gone)
         if member is not None:
-            (place,) = self._codes(standing, axis, [member])
-            if place == UNKNOWN:
-                raise InputError(f"{self.store.facts.axes[axis]} {member!r} is not in the table")
-            self._check_candidates(completer.table_, axis, given)
+            self._check_known(standing, axis, member)
+            fixed = {name: self._known_label(standing, name, one) for name, one in given.items()}
             with self._answering:
-                frame = completer.recommend(self._typed(axis, member), n, axis=axis, given=given)
-            return _listed(frame, completer.table_), standing
-        other = 1 - axis if completer.table_.order == 2 else None
-        if other is None:
-            raise InputError(
-                f"ratings are of tables with two axes, but this one has {completer.table_.order}"
-            )
+                frame = completer.recommend(
+                    self._typed(axis, member), wanted, axis=axis, given=fixed
+                )
+            return _listed(frame, table, standing.gone)[:n], standing
+        if table.order != 2:
+            raise InputError(f"ratings are of tables with two axes, but this one has {table.order}")
+        other = 1 - axis
         typed = {self._typed(other, label): value for label, value in ratings}
         if len(typed) < len(ratings):
             raise InputError("every rating must be of another member, but one comes again")
-        self._check_candidates(completer.table_, axis, given)
+        for label in typed:
+            self._check_known(standing, other, label)
+        stranger = _STRANGERS[self.store.facts.whole[axis]]
         with self._answering:
-            frame = completer.recommend(_STRANGER, n, axis=axis, ratings=typed)
-            found = _listed(frame, completer.table_)
+            frame = completer.recommend(stranger, wanted, axis=axis, ratings=typed)
+            found = _listed(frame, table, standing.gone)[:n]
             if why and found:
                 found = self._explained(completer, axis, other, typed, found)
         return found, standing
+
+    def _check_known(self, standing: Standing, axis: int, label: Label) -> None:
+        if self._codes(standing, axis, [label])[0] == UNKNOWN:
+            raise InputError(f"{self.store.facts.axes[axis]} {label!r} is not in the table")
+
+    def _known_label(self, standing: Standing, name: str, label: Label) -> Label:
+        axes = self.store.facts.axes
+        if name not in axes:
+            raise InputError(f"given must name axes of {', '.join(axes)}, but names {name[:60]!r}")
+        self._check_known(standing, axes.index(name), label)
+        return self._typed(axes.index(name), label)
 
     @staticmethod
     def _check_candidates(table: Table, axis: int, given: Mapping[str, Label]) -> None:
@@ -220,7 +182,8 @@ class Desk:
     ) -> list[Recommended]:
         """With what each rating did: the answers without it are taken from those with it."""
         table = completer.table_
-        _, own, values = recommending.cells_of(table, _STRANGER, axis, ratings)
+        stranger = _STRANGERS[self.store.facts.whole[axis]]
+        _, own, values = recommending.cells_of(table, stranger, axis, ratings)
         asked = np.zeros((len(found), 2), dtype=np.int64)
         labels = [one.labels[table.axes[other]] for one in found]
         asked[:, other] = table.vocabularies[other].encode(column_of("label", labels))
@@ -274,29 +237,46 @@ class Desk:
         if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fitting.LARGEST:
             raise InputError(f"values must be numbers of at most {fitting.LARGEST:g} in size")
         updating.check_scale(values, facts.scale)
-        with self._writing:  # so that changes wait in the order of their versions
+        with self._writer():
             version = self.store.put(cells)
             self._tell(Change(version, tuple(cells)))
         return version
 
     def remove(self, cell: Cell) -> tuple[int, int]:
         """Delete a cell: the version without it, and whether there was one."""
-        with self._writing:
+        with self._writer():
             version, gone = self.store.remove(cell)
+            if not gone:
+                return self._deleted, 0
             self._tell(Change(version, again=True))
         return version, gone
 
     def forget(self, axis: int, member: Label) -> tuple[int, int]:
         """Delete everything about a member: the version without it, and how many cells went."""
         label = self._typed(axis, member)
-        with self._writing:
+        with self._writer():
             version, gone = self.store.forget(axis, member)
+            if not gone:
+                return self._deleted, 0
             self._tell(Change(version, member=(axis, label), again=True))
             # From now on nobody is told anything of it by name.
             self.standing = replace(self.standing, gone=self.standing.gone | {(axis, label)})
         return version, gone
 
+    @contextmanager
+    def _writer(self) -> Iterator[None]:
+        """One at a time, so that changes wait in the order of their versions."""
+        if not self._writing.acquire(timeout=WAIT):
+            raise Busy("too many changes wait for the database: try again")
+        try:
+            yield
+        finally:
+            self._writing.release()
+
     def _tell(self, change: Change) -> None:
+        self._written = change.version
+        if change.again:
+            self._deleted = change.version
         with self._told:
             self._waiting.append(change)
             self._told.notify_all()
@@ -312,7 +292,9 @@ class Desk:
                 changes, self._waiting = self._waiting, []
             try:
                 self._take_in(changes)
+                self.failing = False
             except (Exception, Failed) as error:  # whatever it is, answers go on as they were
+                self.failing = True
                 log.error("keeping up failed", extra={"told": {"error": type(error).__name__}})
                 with self._told:
                     self._waiting = [*changes, *self._waiting]
@@ -320,28 +302,34 @@ class Desk:
 
     def _take_in(self, changes: Sequence[Change]) -> None:
         standing = self.standing
-        latest = changes[-1].version
-        if latest <= standing.version:  # read already, together with all
+        changes = [change for change in changes if change.version > standing.version]
+        if not changes:  # read already, together with all
             return
-        cells = {cell: value for change in changes for cell, value in change.cells}
         follow = changes[0].version == standing.version + 1
-        if standing.completer is None or not follow or any(change.again for change in changes):
-            self._read_all()
-            return
-        axes = standing.completer.table_.axes
+        if follow and not any(change.again for change in changes):
+            cells = {self._cell(cell): value for change in changes for cell, value in change.cells}
+            try:
+                if self._folded(standing, cells, changes[-1].version):
+                    return
+            except Exception as error:  # what cannot be folded in can be read
+                log.error("folding failed", extra={"told": {"error": type(error).__name__}})
+        self._read_all()
+
+    def _folded(self, standing: Standing, cells: Mapping[Cell, float], version: int) -> bool:
+        """Add new cells to what was read, where that can be done and goes on to be right."""
+        if standing.completer is None:
+            return False
+        table = standing.completer.table_
         columns = {
-            axis: column_of(axis, [self._typed(number, cell[number]) for cell in cells])
-            for number, axis in enumerate(axes)
+            axis: column_of(axis, [cell[number] for cell in cells])
+            for number, axis in enumerate(table.axes)
         }
-        known = standing.completer.table_.cells(pl.DataFrame(columns))
-        if self._replaces(standing.completer.table_, known):
-            self._read_all()
-            return
+        if self._replaces(table, table.cells(pl.DataFrame(columns))):
+            return False
         completer = copy.copy(standing.completer)
         completer.update(pl.DataFrame(columns), np.array(list(cells.values())))
-        self._stand(lambda now: replace(now, completer=completer, version=latest))
-        if completer.refresh_due_:
-            self._read_all()
+        self._stand(lambda now: replace(now, completer=completer, version=version))
+        return not completer.refresh_due_
 
     @staticmethod
     def _replaces(table: Table, cells: Codes) -> bool:
@@ -368,6 +356,7 @@ class Desk:
                 self._gone_after(version),
             )
         )
+        self.store.wipe()
         seconds = round(time.monotonic() - started, 3)
         log.info("refreshed", extra={"told": {"version": version, "seconds": seconds}})
 
@@ -381,6 +370,9 @@ class Desk:
             self.standing = new(self.standing)
 
     # Labels ------------------------------------------------------------------------------
+
+    def _cell(self, cell: Cell) -> Cell:
+        return tuple(self._typed(axis, label) for axis, label in enumerate(cell))
 
     def _typed(self, axis: int, label: Label) -> Label:
         facts = self.store.facts
@@ -409,12 +401,12 @@ class Desk:
         return np.stack(columns, axis=1)
 
 
-def _listed(frame: Any, table: Table) -> list[Recommended]:
-    """Rows of what ``Completer.recommend`` gives."""
-    rows = pl.DataFrame(frame).iter_rows(named=True)
+def _listed(frame: Any, table: Table, gone: frozenset[tuple[int, Label]]) -> list[Recommended]:
+    """Rows of what ``Completer.recommend`` gives, without those of members that are gone."""
     found = []
-    for row in rows:
+    for row in pl.DataFrame(frame).iter_rows(named=True):
         mean, low, high = list(row.values())[-3:]
         labels = {axis: row[axis] for axis in table.axes if axis in row}
-        found.append(Recommended(labels, mean, low, high))
+        if not any((table.axes.index(axis), label) in gone for axis, label in labels.items()):
+            found.append(Recommended(labels, mean, low, high))
     return found

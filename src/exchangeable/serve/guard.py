@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger("exchangeable.serve")
@@ -27,7 +28,11 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
+RETRY_AFTER = "1"
+"""Seconds after which who was refused may try again."""
 _WITH_BODY = ("POST", "PUT")
+_WRITING = ("PUT", "DELETE")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 @dataclass(frozen=True)
@@ -41,9 +46,11 @@ class Limits:
     calls: int = 64
     """Under way at a time."""
     uploads: int = 2
-    """Of these, with a file."""
+    """Beside these, with a file."""
+    writes: int = 8
+    """Beside these, that change something."""
     seconds: float = 20.0
-    """For a body to arrive."""
+    """For a body to arrive, or for a part of an answer to be taken."""
     cells: int = 10_000
     """Of a call."""
     rows: int = 1_000_000
@@ -77,7 +84,7 @@ class Guard:
         self.token = None if token is None else token.encode()
         self.hosts = hosts
         """Names that the service goes by; none: any."""
-        self.under_way = {False: 0, True: 0}
+        self.under_way = {"calls": 0, "uploads": 0, "writes": 0}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,16 +100,19 @@ class Guard:
                 message["headers"] = [
                     *message.get("headers", []), *(h for h in more if h[0] not in known)
                 ]  # fmt: skip
-            await send(message)
+            async with asyncio.timeout(self.limits.seconds):  # who takes no answer is left
+                await send(message)
 
         try:
             await self._let_in(scope, receive, telling)
         except Refused as refused:
             await _answer(refused, telling)
+        except (TimeoutError, ClientDisconnect):
+            log.warning("an answer was not taken")
         finally:
             route = getattr(scope.get("route"), "path", None) or "-"  # without anybody's label
-            seconds = time.perf_counter() - started
-            self.watched(scope["method"], route, status[0], seconds)
+            method = scope["method"] if scope["method"] in _METHODS else "-"  # anybody makes one up
+            self.watched(method, route, status[0], time.perf_counter() - started)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, path = Headers(scope=scope), scope["path"]
@@ -111,11 +121,13 @@ class Guard:
             await self.app(scope, receive, send)
             return
         self._check_token(headers)
-        upload = path in UPLOADS
-        most = self.limits.uploads if upload else self.limits.calls
-        if self.under_way[upload] >= most:
-            raise Refused(503, "too many calls are under way: try again", **{"retry-after": "1"})
-        self.under_way[upload] += 1
+        upload, writing = path in UPLOADS, scope["method"] in _WRITING
+        kind = "uploads" if upload else "writes" if writing else "calls"
+        if self.under_way[kind] >= getattr(self.limits, kind):
+            raise Refused(
+                503, f"too many {kind} are under way: try again", **{"retry-after": RETRY_AFTER}
+            )
+        self.under_way[kind] += 1
         try:
             body = b""
             if scope["method"] in _WITH_BODY:
@@ -123,7 +135,7 @@ class Guard:
                 body = await self._body(headers, receive, most)
             await self.app(scope, _replayed(body, receive), send)
         finally:
-            self.under_way[upload] -= 1
+            self.under_way[kind] -= 1
 
     def _check_host(self, headers: Headers) -> None:
         """A page elsewhere may have its own name lead here: it is not let in by that name."""

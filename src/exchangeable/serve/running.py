@@ -6,12 +6,15 @@ import copy
 import ipaddress
 import json
 import logging
+import os
 import socket
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -29,8 +32,12 @@ from exchangeable.trained import SYNTHETIC, TRAINED_ON
 
 LEAST_TOKEN = 16
 """Characters: fewer could be guessed."""
-DRAINED = 10
+DRAINED = 8
 """Seconds that calls under way have to end when the service is to stop."""
+ENDED = 10
+"""Seconds after which it ends in any case: what was acknowledged is durable."""
+CONNECTIONS = 1000
+"""At a time."""
 
 log = logging.getLogger("exchangeable.serve")
 
@@ -131,13 +138,24 @@ def serve(desk: Desk, at: Listening, taken: socket.socket, limits: Limits | None
     app = create_app(desk, limits=limits, token=at.token, hosts=at.hosts, watched=_heard)
     config = uvicorn.Config(
         app,
+        limit_concurrency=CONNECTIONS,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=DRAINED,
     )
     with suppress(KeyboardInterrupt):  # raised again once all is ended, as it was asked to
-        uvicorn.Server(config).run(sockets=[taken])
+        _Server(config).run(sockets=[taken])
+
+
+class _Server(uvicorn.Server):
+    """Ends in time, even while a file is completed, which nothing can stop."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        last = threading.Timer(ENDED, os._exit, (0,))
+        last.daemon = True
+        last.start()
 
 
 def _heard(method: str, route: str, status: int, seconds: float) -> None:

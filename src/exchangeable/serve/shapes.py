@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from exchangeable.serve.desk import Standing
+from exchangeable.serve.standing import Standing, Status
 from exchangeable.serve.uploads import Sent
 
 Label = Annotated[StrictStr | StrictInt, Field(description="Of a member: a text or whole number.")]
@@ -147,7 +147,9 @@ class About(_Strict):
 
 
 class Health(_Strict):
-    status: Literal["ok", "refreshing"]
+    status: Status = Field(
+        description="Failing: answers go on as they were, and do not follow the database."
+    )
     behind: int = Field(description="Changes that are durable and not yet in the answers.")
 
 

@@ -7,8 +7,10 @@ tells exactly which cells there are, before a restart and after it.
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -31,8 +33,12 @@ Cell = tuple[Label, ...]
 
 LONGEST = 500
 """Characters of a label."""
+LONGEST_KEY = 2000
+"""Bytes of all labels of a cell, which PostgreSQL finds it by."""
 _AT_ONCE = 5000  # rows in one statement
-_SECONDS = 30  # that a writer waits for another
+_WAIT = 5  # seconds for a writer elsewhere, or for a server that is not there
+_STATEMENT = 60  # seconds
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -47,13 +53,14 @@ class Facts:
     value: str | None
     kind: Kind
     levels: tuple[float, ...]
+    completer: bool = False
+    """Whether ``source`` is the folder of a completer, which is needed again."""
 
     @classmethod
-    def of(cls, source: str, table: Table) -> Facts:
+    def of(cls, source: str, table: Table, *, completer: bool = False) -> Facts:
         whole = tuple(v.labels.dtype.is_integer() for v in table.vocabularies)
-        return cls(
-            source, table.axes, whole, table.value_name, table.scale.kind, table.scale.levels
-        )
+        scale = table.scale
+        return cls(source, table.axes, whole, table.value_name, scale.kind, scale.levels, completer)
 
     @classmethod
     def of_json(cls, text: str) -> Facts:
@@ -69,7 +76,7 @@ class Facts:
         """A label as the database has it; raises if the axis can have no such label."""
         name, text = self.axes[axis], str(label)
         if self.whole[axis]:
-            if not text.lstrip("-").isdecimal() or str(int(text)) != text or len(text) > 18:
+            if not _WHOLE.fullmatch(text) or str(int(text)) != text:
                 raise InputError(f"labels of {name!r} are whole numbers, but this is {text[:60]!r}")
             return text
         if not text or len(text) > LONGEST:
@@ -82,6 +89,14 @@ class Facts:
 
     def read(self, axis: int, text: str) -> Label:
         return int(text) if self.whole[axis] else text
+
+
+_LIMITS: dict[str, Any] = {
+    "connect_timeout": _WAIT,
+    "tcp_user_timeout": 1000 * _WAIT,
+    "options": f"-c lock_timeout={1000 * _WAIT} -c statement_timeout={1000 * _STATEMENT}",
+}
+"""For PostgreSQL, which would wait for ever."""
 
 
 class Store:
@@ -104,13 +119,17 @@ class Store:
         try:
             address = sa.make_url(url)
             if address.get_backend_name() == "sqlite":
-                engine = sa.create_engine(address, connect_args={"timeout": _SECONDS})
+                if address.database in (None, "", ":memory:"):
+                    raise InputError(f"a database is kept in a file, but {url} names none")
+                engine = sa.create_engine(address, connect_args={"timeout": _WAIT})
                 sa.event.listen(engine, "connect", _durably)
                 sa.event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))
             elif address.get_backend_name() == "postgresql":
                 if address.drivername == "postgresql":
                     address = address.set(drivername="postgresql+psycopg")
-                engine = sa.create_engine(address, pool_pre_ping=True)
+                limits = {name: value for name, value in _LIMITS.items()
+                          if name not in address.query}  # fmt: skip
+                engine = sa.create_engine(address, pool_pre_ping=True, connect_args=limits)
             else:
                 raise InputError(
                     f"a database is sqlite or postgresql, but this is {address.drivername}"
@@ -159,7 +178,7 @@ class Store:
 
     # The whole table ---------------------------------------------------------------------
 
-    def fill(self, source: str, table: Table) -> None:
+    def fill(self, source: str, table: Table, *, completer: bool = False) -> None:
         """Put a table in, whole or not at all; there must be none yet."""
         for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True):
             if not (vocabulary.labels.dtype.is_integer() or vocabulary.labels.dtype == pl.String):
@@ -169,12 +188,13 @@ class Store:
                 )
         if not self.empty:
             raise InputError(f"the database holds {self.facts.source} already")
-        facts = Facts.of(source, table)
+        facts = Facts.of(source, table, completer=completer)
         for number, vocabulary in enumerate(table.vocabularies):
             for label in vocabulary.labels:
                 facts.written(number, label)
-        self._facts = facts
         texts = [v.labels.cast(pl.String) for v in table.vocabularies]
+        _check_key(sum(int(t.str.len_bytes().to_numpy().max(initial=0)) for t in texts))
+        self._facts = facts
         seen = table.values == table.values  # those without a value are questions
         columns = [text.gather(table.index[seen, axis]) for axis, text in enumerate(texts)]
         rows = zip(*columns, table.values[seen].tolist(), strict=True)
@@ -194,7 +214,7 @@ class Store:
         with self.engine.connect() as connection, connection.begin():
             if self.engine.dialect.name == "postgresql":  # one moment for both questions
                 connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-            version = int(connection.execute(sa.select(self.head.c.version)).scalar_one())
+            version = self._version(connection)
             rows = connection.execute(sa.select(self.cells)).all()
         columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(self.cells.columns)
         labels = {}
@@ -247,13 +267,25 @@ class Store:
     def _deleted(self, where: Sequence[sa.ColumnElement[bool]]) -> tuple[int, int]:
         with _change(self.engine) as connection:
             gone = connection.execute(sa.delete(self.cells).where(*where)).rowcount
-            return self._counted(connection), gone
+            return self._counted(connection) if gone else self._version(connection), gone
+
+    def wipe(self) -> None:
+        """Let nothing of what was deleted stay in SQLite's log of changes, unless it is in use."""
+        if self.engine.dialect.name != "sqlite":
+            return
+        with suppress(SQLAlchemyError, sqlite3.Error), self.engine.connect() as connection:
+            plain = connection.connection.driver_connection
+            assert plain is not None
+            plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # outside of any transaction
 
     def _counted(self, connection: Connection) -> int:
         """Count the version up; who does so holds the row until the change is durable."""
         head = self.head
         connection.execute(sa.update(head).values(version=head.c.version + 1))
-        return int(connection.execute(sa.select(head.c.version)).scalar_one())
+        return self._version(connection)
+
+    def _version(self, connection: Connection) -> int:
+        return int(connection.execute(sa.select(self.head.c.version)).scalar_one())
 
     def _key(self, cell: Cell) -> tuple[str, ...]:
         facts = self.facts
@@ -262,7 +294,16 @@ class Store:
                 f"a cell has {len(facts.axes)} labels ({', '.join(facts.axes)}), but this has "
                 f"{len(cell)}"
             )
-        return tuple(facts.written(axis, label) for axis, label in enumerate(cell))
+        key = tuple(facts.written(axis, label) for axis, label in enumerate(cell))
+        _check_key(sum(len(text.encode()) for text in key))
+        return key
+
+
+def _check_key(size: int) -> None:
+    if size > LONGEST_KEY:
+        raise InputError(
+            f"labels of a cell have at most {LONGEST_KEY:,} bytes together, but these have {size:,}"
+        )
 
 
 @contextmanager
@@ -278,7 +319,7 @@ def _change(engine: Engine) -> Iterator[Connection]:
 def _durably(connection: Any, record: Any) -> None:
     """Readers do not wait for a writer, and what was committed survives a loss of power, too."""
     connection.isolation_level = None  # else reading would be no transaction, and see two moments
-    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

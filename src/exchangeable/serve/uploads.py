@@ -30,6 +30,8 @@ NAME = "the file"
 """What it is called in errors: names that come with files are not looked at."""
 UNPACKED = 256 * 2**20
 """Bytes of a Parquet file's columns."""
+SENT_AT_ONCE = 2**13
+"""Rows."""
 SHOWN = 60
 """Members of an axis in the picture."""
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
@@ -95,10 +97,13 @@ def completed(sent: Sent, *, every: bool, most: int, seed: int = 0) -> Answered:
 
 def as_csv(answered: Answered) -> Iterator[bytes]:
     """Block by block."""
-    for number, block in enumerate(answered.blocks()):
-        buffer = BytesIO()
-        block.write_csv(buffer, include_header=number == 0)
-        yield buffer.getvalue()
+    first = True
+    for block in answered.blocks():
+        for rows in block.iter_slices(SENT_AT_ONCE):
+            buffer = BytesIO()
+            rows.write_csv(buffer, include_header=first)
+            first = False
+            yield buffer.getvalue()
 
 
 def looked_at(sent: Sent, most: int, seed: int = 0) -> dict[str, Any]:

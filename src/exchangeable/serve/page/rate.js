@@ -33,7 +33,14 @@ export async function startRating(told) {
 
 async function find(text) {
   const asked = new URLSearchParams({ axis: about.axes[1].name, holding: text, limit: 30 });
-  const found = await call("GET", `v1/members?${asked}`);
+  let found;
+  try {
+    found = await call("GET", `v1/members?${asked}`);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    choices.replaceChildren(element("li", { className: "soft" }, error.message));
+    return;
+  }
   if (search.value !== text) return;
   const free = found.members.filter((one) => !ratings.has(one.label)).slice(0, SHOWN);
   choices.replaceChildren(

@@ -13,6 +13,7 @@ const download = document.querySelector("#download");
 const canvases = { observed: document.querySelector("#observed"), completed: document.querySelector("#completed") };
 
 let file;
+let reading = 0; // the last of several wins, however long it takes
 let picture;
 
 export function startTable() {
@@ -31,10 +32,12 @@ export function startTable() {
 
 async function take(given) {
   file = given;
+  const mine = ++reading;
   look.hidden = true;
   say(`Reading ${given.name} …`);
   try {
     const found = await call("POST", `v1/look?duplicates=${duplicates.value}`, { file: given });
+    if (mine !== reading) return;
     say(`${given.name}: completed by the model ${found.model}.`);
     list("#found", [...found.found, ...(found.without_value ? [] : ["every cell has a value: ask for every cell to fill the others in"])]);
     list("#notes", found.notes);
@@ -43,7 +46,7 @@ async function take(given) {
     look.hidden = false;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    say(error.message, true);
+    if (mine === reading) say(error.message, true);
   }
 }
 

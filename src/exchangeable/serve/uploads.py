@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -91,7 +92,13 @@ class Sent:
 def completed(sent: Sent, *, every: bool, most: int, seed: int = 0) -> Answered:
     """With what was missing filled in."""
     table = sent.table(most)
-    asked = Asked.of(table, every=every, limit=most)
+    if not every and len(table.values) == len(table):
+        raise InputError("nothing to fill: every row has a value; ask with all=true for every cell")
+    if every and math.prod(table.shape) > most:
+        raise InputError(
+            f"at most {most:,} cells are filled in, but the table has {math.prod(table.shape):,}"
+        )
+    asked = Asked.of(table, every=every)
     return asked.answered(Completer(seed=seed, device="cpu").fit_table(table))
 
 

@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 
 from desks import FILM, MEMBER, opened, reading, until
 from exchangeable import Completer
+from exchangeable.answering import ModelAnswerer
 from exchangeable.cli.common import AS_IT_LOOKS, Teller
 from exchangeable.cli.serving import filled
 from exchangeable.errors import InputError
@@ -312,3 +313,15 @@ def test_a_saved_completer_is_found_from_wherever_it_is_served_again(tmp_path, m
     with pytest.raises(InputError, match="which is gone"):
         filled(store, None, "film-club", AS_IT_LOOKS, "auto", 0, "cpu", Teller(as_json=False))
     store.close()
+
+
+def test_what_is_found_out_once_is_found_out_before_anybody_asks(tmp_path, monkeypatch):
+    asked, plain = [], ModelAnswerer.newcomer
+    record = lambda self, axis, *own: asked.append(axis) or plain(self, axis, *own)  # noqa: E731
+    monkeypatch.setattr(ModelAnswerer, "newcomer", record)
+    desk = opened(tmp_path, make=lambda table: Completer("pretrained").fit_table(table))
+    assert asked == [0]
+    desk.forget(0, MEMBER)
+    until(lambda: desk.standing.refreshes == 1)
+    assert asked == [0, 0]
+    desk.close()

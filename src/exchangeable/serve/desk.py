@@ -13,10 +13,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import methodcaller
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -40,6 +41,7 @@ from exchangeable.serve.standing import (
 from exchangeable.serve.store import Cell, Label, Store
 from exchangeable.table import Table
 
+T = TypeVar("T")
 Make = Callable[[Table], Completer]
 """Reads a table."""
 
@@ -61,13 +63,13 @@ class Desk:
     def __init__(self, store: Store, make: Make) -> None:
         self.store, self.make = store, make
         self._writing = threading.Lock()
-        # More at a time than there are cores would get in each other's way, at a third of the pace.
-        self._answering = threading.BoundedSemaphore(os.cpu_count() or 1)
+        # More at a time than there are cores would get in each other's way, at a third of the pace;
+        # and every thread that ever answered keeps some memory for the next time.
+        self._answering = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="answering")
         self._waiting: list[Change] = []
         self._told = threading.Condition()
         self._stopping = False
-        version, table = store.table()
-        completer = make(table) if len(table) else None
+        version, completer = self._read()
         self.standing = Standing(completer, version, version, time.monotonic())
         self.refreshing = False
         self.failing = False
@@ -82,6 +84,7 @@ class Desk:
             self._stopping = True
             self._told.notify_all()
         self._keeper.join(timeout=5)
+        self._answering.shutdown(wait=False, cancel_futures=True)
         self.store.close()
 
     @property
@@ -104,8 +107,7 @@ class Desk:
         wanted = [_MEAN, *(methodcaller("quantile", share) for share in (tail, 1 - tail))]
         if completer.levels_:
             wanted.append(methodcaller("probabilities"))
-        with self._answering:
-            found = read_off(completer.answerer_, index, *wanted)
+        found = self._found(lambda: read_off(completer.answerer_, index, *wanted))
         mean, low, high, *chances = found
         return Answers(mean, low, high, chances[0] if chances else None), standing
 
@@ -129,10 +131,8 @@ class Desk:
         if member is not None:
             self._check_known(standing, axis, member)
             fixed = {name: self._known_label(standing, name, one) for name, one in given.items()}
-            with self._answering:
-                frame = completer.recommend(
-                    self._typed(axis, member), wanted, axis=axis, given=fixed
-                )
+            known = self._typed(axis, member)
+            frame = self._found(lambda: completer.recommend(known, wanted, axis=axis, given=fixed))
             return _listed(frame, table, standing.gone)[:n], standing
         if table.order != 2:
             raise InputError(f"ratings are of tables with two axes, but this one has {table.order}")
@@ -143,12 +143,17 @@ class Desk:
         for label in typed:
             self._check_known(standing, other, label)
         stranger = _STRANGERS[self.store.facts.whole[axis]]
-        with self._answering:
+
+        def best() -> list[Recommended]:
             frame = completer.recommend(stranger, wanted, axis=axis, ratings=typed)
             found = _listed(frame, table, standing.gone)[:n]
-            if why and found:
-                found = self._explained(completer, axis, other, typed, found)
-        return found, standing
+            return self._explained(completer, axis, other, typed, found) if why and found else found
+
+        return self._found(best), standing
+
+    def _found(self, answer: Callable[[], T]) -> T:
+        """What an answer is, once it is its turn."""
+        return self._answering.submit(answer).result()
 
     def _check_known(self, standing: Standing, axis: int, label: Label) -> None:
         if self._codes(standing, axis, [label])[0] == UNKNOWN:
@@ -342,8 +347,7 @@ class Desk:
         self.refreshing = True
         started = time.monotonic()
         try:
-            version, table = self.store.table()
-            completer = self.make(table) if len(table) else None
+            version, completer = self._read()
         finally:
             self.refreshing = False
         self._stand(
@@ -359,6 +363,19 @@ class Desk:
         self.store.wipe()
         seconds = round(time.monotonic() - started, 3)
         log.info("refreshed", extra={"told": {"version": version, "seconds": seconds}})
+
+    def _read(self) -> tuple[int, Completer | None]:
+        version, table = self.store.table()
+        if not len(table):
+            return version, None
+        completer = self.make(table)
+        # What is found out when it is first needed is found out now: nobody is to wait for it.
+        first = completer.table_.index[:1].copy()
+        first[:, 0] = 0
+        somebody = completer.answerer_.newcomer(0, first, completer.table_.values[:1])
+        if somebody is not None:
+            read_off(somebody, first, _MEAN)
+        return version, completer
 
     def _gone_after(self, version: int) -> frozenset[tuple[int, Label]]:
         with self._told:

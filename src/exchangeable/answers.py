@@ -50,8 +50,8 @@ class Asked:
             return cls._every(table, limit, names)
         if len(table.values) == len(table):
             raise InputError(
-                "nothing to fill: every row has a value; ask with --queries FILE for cells of "
-                "your own, or with --all for every cell"
+                "nothing to fill: every row has a value; ask for every cell (--all, or all=true "
+                "of a service), or for cells of your own (--queries FILE)"
             )
         # In as few bytes as they need, so that the table may go.
         axes, vocabularies = table.axes, table.vocabularies

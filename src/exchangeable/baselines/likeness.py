@@ -257,11 +257,9 @@ class Joined:
         there, only = torch.ones_like(held), own[known]
         if table.values.layout == torch.strided:
             return self.before._compared(held, there, sizes, only=only)
-        everywhere = (held.new_zeros(len(table), 1) for _ in range(2))
-        held, there = (
-            e.index_put_((only,), v) for e, v in zip(everywhere, (held, there), strict=True)
-        )
-        return self.before._compared(held, there, sizes)
+        everywhere = held.new_zeros(2, len(table), 1)
+        everywhere[0, only], everywhere[1, only] = held, there
+        return self.before._compared(everywhere[0], everywhere[1], sizes)
 
     def _by_others(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """By those of another axis with whom the new member has cells."""

@@ -129,7 +129,7 @@ class Desk:
         # Whoever was deleted a moment ago is still in the pools, and is left out of the list.
         wanted = n + len(standing.gone)
         if member is not None:
-            self._check_known(standing, axis, member)
+            self._check_known(standing, axis, [member])
             fixed = {name: self._known_label(standing, name, one) for name, one in given.items()}
             known = self._typed(axis, member)
             frame = self._found(lambda: completer.recommend(known, wanted, axis=axis, given=fixed))
@@ -140,9 +140,8 @@ class Desk:
         typed = {self._typed(other, label): value for label, value in ratings}
         if len(typed) < len(ratings):
             raise InputError("every rating must be of another member, but one comes again")
-        for label in typed:
-            self._check_known(standing, other, label)
-        stranger = _STRANGERS[self.store.facts.whole[axis]]
+        self._check_known(standing, other, list(typed))
+        stranger = self._stranger(axis)
 
         def best() -> list[Recommended]:
             frame = completer.recommend(stranger, wanted, axis=axis, ratings=typed)
@@ -155,15 +154,20 @@ class Desk:
         """What an answer is, once it is its turn."""
         return self._answering.submit(answer).result()
 
-    def _check_known(self, standing: Standing, axis: int, label: Label) -> None:
-        if self._codes(standing, axis, [label])[0] == UNKNOWN:
+    def _stranger(self, axis: int) -> Label:
+        return _STRANGERS[self.store.facts.whole[axis]]
+
+    def _check_known(self, standing: Standing, axis: int, labels: Sequence[Label]) -> None:
+        unknown = self._codes(standing, axis, labels) == UNKNOWN
+        if unknown.any():
+            label = labels[int(unknown.argmax())]
             raise InputError(f"{self.store.facts.axes[axis]} {label!r} is not in the table")
 
     def _known_label(self, standing: Standing, name: str, label: Label) -> Label:
         axes = self.store.facts.axes
         if name not in axes:
             raise InputError(f"given must name axes of {', '.join(axes)}, but names {name[:60]!r}")
-        self._check_known(standing, axes.index(name), label)
+        self._check_known(standing, axes.index(name), [label])
         return self._typed(axes.index(name), label)
 
     @staticmethod
@@ -187,8 +191,7 @@ class Desk:
     ) -> list[Recommended]:
         """With what each rating did: the answers without it are taken from those with it."""
         table = completer.table_
-        stranger = _STRANGERS[self.store.facts.whole[axis]]
-        _, own, values = recommending.cells_of(table, stranger, axis, ratings)
+        _, own, values = recommending.cells_of(table, self._stranger(axis), axis, ratings)
         asked = np.zeros((len(found), 2), dtype=np.int64)
         labels = [one.labels[table.axes[other]] for one in found]
         asked[:, other] = table.vocabularies[other].encode(column_of("label", labels))
@@ -225,7 +228,7 @@ class Desk:
         fits = texts.str.contains(holding.lower(), literal=True).to_numpy()
         for where, label in standing.gone:
             if where == axis:
-                fits &= (labels != self._typed(axis, label)).to_numpy()
+                fits &= (labels != label).to_numpy()
         counts = np.bincount(
             table.index[~np.isnan(table.values), axis], minlength=table.shape[axis]
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -52,10 +51,7 @@ class Sent:
             raise InputError(f"{NAME} is empty")
         if self.content.startswith(_ARCHIVES):
             raise InputError(f"{NAME} is an archive: send it unpacked")
-        if parquet.is_parquet(self.content):
-            rows = self._check_unpacked(most)
-        else:
-            rows = self.content.count(b"\n")
+        rows = self._rows() if parquet.is_parquet(self.content) else self.content.count(b"\n")
         if rows > most:
             raise InputError(f"at most {most:,} rows are taken, but {NAME} has {rows:,}")
         table = Table.of_source(
@@ -75,8 +71,8 @@ class Sent:
                 )
         return table
 
-    def _check_unpacked(self, most: int) -> int:
-        """How many rows there are, of a Parquet file that is not too large once it is unpacked."""
+    def _rows(self) -> int:
+        """Of a Parquet file that is not too large once it is unpacked."""
         try:
             size = unpacked(self.content)
         except Broken as error:
@@ -92,13 +88,7 @@ class Sent:
 def completed(sent: Sent, *, every: bool, most: int, seed: int = 0) -> Answered:
     """With what was missing filled in."""
     table = sent.table(most)
-    if not every and len(table.values) == len(table):
-        raise InputError("nothing to fill: every row has a value; ask with all=true for every cell")
-    if every and math.prod(table.shape) > most:
-        raise InputError(
-            f"at most {most:,} cells are filled in, but the table has {math.prod(table.shape):,}"
-        )
-    asked = Asked.of(table, every=every)
+    asked = Asked.of(table, every=every, limit=most)
     return asked.answered(Completer(seed=seed, device="cpu").fit_table(table))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from exchangeable import Support
-from exchangeable.sampling import Conditional, Neighbourhood, RowsColumns, UniformCells
+from exchangeable.training.samplers import Conditional, Neighbourhood, RowsColumns, UniformCells
 
 
 def main() -> None:

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import torch
 
-from exchangeable import checkpoint
 from exchangeable.errors import InputError
-from exchangeable.trained import TrainedModel
+from exchangeable.runtime import checkpoint
+from exchangeable.training.trained_model import TrainedModel
 
 SIZES = ["--width", "16", "--depth", "3", "--evaluate-every", "20", "--save-every", "0"]
 

@@ -22,9 +22,9 @@ import numpy as np
 import polars as pl
 
 from exchangeable import ResidualConfig, TrainedModel, TrainingConfig
-from exchangeable.recipes import build
-from exchangeable.scale import Scale
-from exchangeable.values import codec_for
+from exchangeable.training.recipes import build
+from exchangeable.values.codecs import codec_for
+from exchangeable.values.scale import Scale
 
 ROWS, COLUMNS = 480_189, 17_770
 BLOCK = 2_000_000

@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 
 from exchangeable import Completer, ResidualConfig, TrainedModel, TrainingConfig
-from exchangeable.answering import ModelAnswerer
-from exchangeable.recipes import build
-from exchangeable.values import codec_for
+from exchangeable.completion.predictors import ModelAnswerer
+from exchangeable.training.recipes import build
+from exchangeable.values.codecs import codec_for
 
 
 def main() -> None:

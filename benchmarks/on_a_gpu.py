@@ -18,15 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from exchangeable.array import ExchangeableArray, Support
-from exchangeable.configs import ResidualConfig
-from exchangeable.graphs import Captured
-from exchangeable.models import ResidualModel
-from exchangeable.scale import Scale
-from exchangeable.settings import TrainingConfig
-from exchangeable.streaming import Plan
-from exchangeable.training import Run, Task, train
-from exchangeable.values import OneHot, Reference
+from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.models.configs import ResidualConfig
+from exchangeable.models.models import ResidualModel
+from exchangeable.models.stream import Plan
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.cuda_graph import Captured
+from exchangeable.training.loop import Run, Task, train
+from exchangeable.values.codecs import OneHot, Reference
+from exchangeable.values.scale import Scale
 
 WIDTH, DEPTH = 64, 8
 

@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from exchangeable.completion.fit import in_label_order
 from exchangeable.datasets import load
-from exchangeable.evaluation import split_of
-from exchangeable.fitting import in_label_order
+from exchangeable.evaluation.comparison import split_of
 
 HERE = Path(__file__).parent / "peers"
 PINNED = HERE / "requirements.txt"

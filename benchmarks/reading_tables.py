@@ -26,12 +26,12 @@ import torch
 from torch import Tensor
 
 from exchangeable import ExchangeableArray, Support
-from exchangeable.blocks import ExchangeableBlock
-from exchangeable.configs import ResidualConfig
+from exchangeable.data.splits import by_share
 from exchangeable.datasets import load
-from exchangeable.layers import ExchangeableLinear
-from exchangeable.models import ResidualModel
-from exchangeable.splits import by_share
+from exchangeable.models.configs import ResidualConfig
+from exchangeable.models.models import ResidualModel
+from exchangeable.nn.blocks import ExchangeableBlock
+from exchangeable.nn.layers import ExchangeableLinear
 
 SURPRISE = """
 import json, sys, time

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from exchangeable.distributions import Distribution
-from exchangeable.memory import MemoryModel
-from exchangeable.scale import Scale
-from exchangeable.values import ScaleFree
+from exchangeable.models.memory import MemoryModel
+from exchangeable.values.codecs import ScaleFree
+from exchangeable.values.distributions import Distribution
+from exchangeable.values.scale import Scale
 from paper import methods, problems, runs
 from paper.methods import Deep
 from paper.problems import Index, Problem
@@ -52,7 +52,7 @@ def trained(
 ) -> tuple[MemoryModel, Deep, dict[str, Any]]:
     """From its folder, or trained now; with what is told of how training went."""
     # It needs safetensors, which tables can be printed without.
-    from exchangeable.trained import TrainedModel
+    from exchangeable.training.trained_model import TrainedModel
 
     trial = [f"{name}={value}" for name, value in sorted(changed.items())]
     place = WEIGHTS / ".".join([method, str(seed), *trial])

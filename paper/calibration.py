@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from exchangeable.calibration import Calibrated
-from exchangeable.distributions import Distribution, OnLevels
-from exchangeable.files import write_whole
+from exchangeable.runtime.files import write_whole
+from exchangeable.values.calibration import Calibrated
+from exchangeable.values.distributions import Distribution, OnLevels
 from paper.drawing import INK, SOFT
 from paper.plainly import plainly
 from paper.pretrained import Asked, answers_of, development, tests

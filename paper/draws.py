@@ -18,12 +18,12 @@ import torch
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
-from exchangeable.answering import Cells
-from exchangeable.array import ExchangeableArray, Support
-from exchangeable.files import write_whole
-from exchangeable.prior import Prior
-from exchangeable.synthetic import draw
-from exchangeable.values import Reference
+from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.completion.predictors import Cells
+from exchangeable.models.prior import Prior
+from exchangeable.pretraining.synthetic import draw
+from exchangeable.runtime.files import write_whole
+from exchangeable.values.codecs import Reference
 from paper import problems
 from paper.drawing import INK, SOFT
 from paper.plainly import plainly

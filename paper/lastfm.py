@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from exchangeable.configs import ResidualConfig
-from exchangeable.scale import Scale
-from exchangeable.settings import TrainingConfig
-from exchangeable.values import OneHot
+from exchangeable.models.configs import ResidualConfig
+from exchangeable.training.config import TrainingConfig
+from exchangeable.values.codecs import OneHot
+from exchangeable.values.scale import Scale
 from paper import problems, runs
 from paper.methods import Deep, changed_in
 from paper.plainly import plainly

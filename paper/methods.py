@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from exchangeable.baselines import BASELINES
-from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.errors import InputError
-from exchangeable.memory import MemoryModel
-from exchangeable.recipes import FINETUNING, ModelConfig
-from exchangeable.settings import TrainingConfig
-from exchangeable.values import Codec, codec_for
+from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.models.memory import MemoryModel
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.recipes import FINETUNING, ModelConfig
+from exchangeable.values.codecs import Codec, codec_for
 from paper.problems import Problem
 
 
@@ -165,7 +165,7 @@ def ours_with_features(problem: Problem) -> Deep:
 def finetuned(problem: Problem) -> Deep:
     """The model in the package, after gradient steps on the table."""
     # It needs safetensors, which tables can be printed without.
-    from exchangeable.shipped import shipped
+    from exchangeable.pretraining.bundled import shipped
 
     trained = shipped(len(problem.shape))
     return Deep(trained.config, trained.codec, FINETUNING, trained.model)

@@ -13,9 +13,9 @@ import argparse
 
 import numpy as np
 
-from exchangeable.answering import Cells, ModelAnswerer
+from exchangeable.completion.predictors import Cells, ModelAnswerer
 from exchangeable.metrics import rmse
-from exchangeable.shipped import shipped
+from exchangeable.pretraining.bundled import shipped
 from paper import problems
 from paper.plainly import plainly
 from paper.problems import Floats, Problem

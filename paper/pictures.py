@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from exchangeable import (
-    Support,
-)
+from exchangeable import Support
+from exchangeable.arrays.groups import Axes, proper_subsets
 from exchangeable.errors import InputError
-from exchangeable.files import write_whole
-from exchangeable.groups import Axes, proper_subsets
+from exchangeable.runtime.files import write_whole
 from paper.drawing import (
     BLANK,
     EMPTY,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from exchangeable.errors import Failed, InputError
-from exchangeable.interruption import Interrupted
+from exchangeable.runtime.interruption import Interrupted
 
 
 def plainly(main: Callable[[], None]) -> None:

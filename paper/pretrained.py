@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from exchangeable import Completer, metrics
-from exchangeable.distributions import Distribution
-from exchangeable.files import write_whole
+from exchangeable.runtime.files import write_whole
+from exchangeable.values.distributions import Distribution
 from paper import problems, runs
 from paper.plainly import plainly
 from paper.problems import Floats, Index, Problem

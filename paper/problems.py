@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exchangeable.scale import Scale
+from exchangeable.values.scale import Scale
 from paper.plainly import plainly
 
 Index = NDArray[np.int64]
@@ -66,8 +66,8 @@ def load(name: str) -> Problem:
 
 
 def _made(name: str) -> Problem:
+    from exchangeable.data.splits import by_share
     from exchangeable.datasets import load as load_dataset
-    from exchangeable.splits import by_share
 
     dataset = load_dataset(name)
     table = dataset.table

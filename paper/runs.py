@@ -23,15 +23,15 @@ import numpy as np
 import torch
 from scipy.stats import kendalltau
 
-from exchangeable.array import ExchangeableArray, Support
+from exchangeable.arrays.array import ExchangeableArray, Support
 from exchangeable.baselines import BASELINES
-from exchangeable.distributions import Distribution, Normal
 from exchangeable.errors import InputError
-from exchangeable.files import write_whole
-from exchangeable.memory import MemoryModel
-from exchangeable.recipes import build
-from exchangeable.training import How, Progress, Run, Task, answer, train
-from exchangeable.values import Reference
+from exchangeable.models.memory import MemoryModel
+from exchangeable.runtime.files import write_whole
+from exchangeable.training.loop import How, Progress, Run, Task, answer, train
+from exchangeable.training.recipes import build
+from exchangeable.values.codecs import Reference
+from exchangeable.values.distributions import Distribution, Normal
 from paper import methods, problems
 from paper.methods import Deep
 from paper.plainly import plainly

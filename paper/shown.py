@@ -17,9 +17,9 @@ from exchangeable import (
     FactorizedConfig,
     Support,
 )
+from exchangeable.arrays.groups import Axes
 from exchangeable.datasets import load
-from exchangeable.groups import Axes
-from exchangeable.sampling import Conditional, RowsColumns, Sampler, UniformCells
+from exchangeable.training.samplers import Conditional, RowsColumns, Sampler, UniformCells
 from paper.drawing import Floats
 
 Shape = tuple[int, ...]

@@ -5,10 +5,10 @@ import time
 import polars as pl
 
 from exchangeable import Completer
+from exchangeable.data.table import Table
 from exchangeable.datasets import load
-from exchangeable.serve.desk import Desk
+from exchangeable.serve.engine import Desk
 from exchangeable.serve.store import Store
-from exchangeable.table import Table
 
 CLUB = load("film-club").table
 FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exchangeable import ExchangeableArray, Support
-from exchangeable.groups import proper_subsets
+from exchangeable.arrays.groups import proper_subsets
 from exchangeable.testing import random_array
 
 SHAPES = [(5,), (4, 3), (3, 4, 2), (2, 3, 2, 2)]

@@ -20,10 +20,10 @@ from exchangeable.baselines import (
     Neighbours,
     VariationalFactorization,
 )
-from exchangeable.baselines.draws import draw_noise, draw_prior, draw_vectors
 from exchangeable.baselines.factorization import Layout, Sums
+from exchangeable.baselines.gibbs_draws import draw_noise, draw_prior, draw_vectors
 from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.starts import DENSE
+from exchangeable.baselines.singular_starts import DENSE
 from exchangeable.baselines.unfolding import Combinations
 from exchangeable.errors import InputError
 

@@ -8,16 +8,17 @@ import pytest
 import torch
 from scipy import stats
 
-from exchangeable import Completer, prior
-from exchangeable.answering import fitted_baseline, read_off
+from exchangeable import Completer
 from exchangeable.baselines.variational import VariationalFactorization
-from exchangeable.calibration import AS_ANSWERED, SHARES, Calibration
-from exchangeable.distributions import Normal
+from exchangeable.completion.predictors import fitted_baseline, read_off
+from exchangeable.completion.select import means_and_ranks
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
-from exchangeable.settings import TrainingConfig
-from exchangeable.trials import means_and_ranks
-from exchangeable.values import Reference
+from exchangeable.models import prior
+from exchangeable.training.config import TrainingConfig
+from exchangeable.values.calibration import AS_ANSWERED, SHARES, Calibration
+from exchangeable.values.codecs import Reference
+from exchangeable.values.distributions import Normal
 
 
 def peaked_table(seed=0, members=60):

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import exchangeable
-from exchangeable import checkpoint
-from exchangeable.checkpoint import Checkpoint, exists, fingerprint, load, save
 from exchangeable.errors import Failed, InputError
+from exchangeable.runtime import checkpoint
+from exchangeable.runtime.checkpoint import Checkpoint, exists, fingerprint, load, save
 
 
 def put(path, number=1, **other):

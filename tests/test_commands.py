@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from exchangeable.cli import app
-from exchangeable.completer import Completer
+from exchangeable.completion.completer import Completer
+from exchangeable.data.table import Table
 from exchangeable.datasets import load
-from exchangeable.table import Table
 
 CSV = """user,film,rating
 ann,Heat,5

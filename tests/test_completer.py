@@ -14,17 +14,18 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import exchangeable
-from exchangeable import answering, checkpoint
-from exchangeable.answering import ModelAnswerer
-from exchangeable.completer import Completer
-from exchangeable.configs import ResidualConfig
+from exchangeable.completion import predictors
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.predictors import ModelAnswerer
+from exchangeable.data.table import Table
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
-from exchangeable.recipes import build
-from exchangeable.settings import TrainingConfig
-from exchangeable.table import Table
-from exchangeable.trained import TrainedModel
-from exchangeable.values import OneHot
+from exchangeable.models.configs import ResidualConfig
+from exchangeable.runtime import checkpoint
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.recipes import build
+from exchangeable.training.trained_model import TrainedModel
+from exchangeable.values.codecs import OneHot
 
 SHORT = TrainingConfig(steps=4, evaluate_every=2)
 MODELS = ["mean", "row-mean", "column-mean", "bias", "vmf", "bmf", "item-knn", "user-knn"]
@@ -197,7 +198,7 @@ def test_the_quick_way_to_a_newcomer_gives_about_what_an_update_would(fitted, mo
 def test_recommendations_are_the_same_however_many_cells_are_answered_together(fitted, monkeypatch):
     completer = fitted("pretrained")
     together = completer.recommend(LABELS["member"][0], n=7)
-    monkeypatch.setattr(answering, "READ_TOGETHER", 5)
+    monkeypatch.setattr(predictors, "READ_TOGETHER", 5)
     apart = completer.recommend(LABELS["member"][0], n=7)
     assert apart["film"].to_list() == together["film"].to_list()
     for column in together.columns[1:]:

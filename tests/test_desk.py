@@ -17,20 +17,19 @@ from fastapi.testclient import TestClient
 
 from desks import FILM, MEMBER, opened, reading, until
 from exchangeable import Completer
-from exchangeable.answering import ModelAnswerer
 from exchangeable.cli.common import AS_IT_LOOKS, Teller
-from exchangeable.cli.serving import filled
+from exchangeable.cli.service import filled
+from exchangeable.completion.predictors import ModelAnswerer
+from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.serve import desk as desks
-from exchangeable.serve import running
-from exchangeable.serve.api import create_app
-from exchangeable.serve.desk import Desk
+from exchangeable.serve import engine, server
+from exchangeable.serve.app import create_app
+from exchangeable.serve.engine import Desk
 from exchangeable.serve.guard import Guard, Limits
-from exchangeable.serve.running import reader_like
-from exchangeable.serve.standing import Busy
+from exchangeable.serve.server import reader_like
+from exchangeable.serve.snapshot import Busy
 from exchangeable.serve.store import Store
-from exchangeable.settings import TrainingConfig
-from exchangeable.table import Table
+from exchangeable.training.config import TrainingConfig
 
 NUMBERED = pl.DataFrame(
     {"user": [n % 12 for n in range(60)], "item": [n // 4 for n in range(60)]}
@@ -161,7 +160,7 @@ def test_after_a_refresh_nothing_of_a_label_is_in_the_files(desk, tmp_path):
 
 
 def test_writers_do_not_wait_for_ever_and_readers_not_at_all(desk, monkeypatch):
-    monkeypatch.setattr(desks, "WAIT", 0.05)
+    monkeypatch.setattr(engine, "WAIT", 0.05)
     with TestClient(create_app(desk)) as client, desk._writing:
         answer = client.put("/v1/interactions", json={"cells": [[["eve", FILM], 5]]})
         assert answer.status_code == 503
@@ -190,7 +189,7 @@ def test_more_writers_than_are_let_in_hear_so_and_readers_are_let_in(desk):
 
 
 def test_a_desk_that_cannot_keep_up_says_so(desk, monkeypatch):
-    monkeypatch.setattr(desks, "AGAIN_AFTER", 0.05)
+    monkeypatch.setattr(engine, "AGAIN_AFTER", 0.05)
     monkeypatch.setattr(desk.store, "table", lambda: 1 / 0)
     desk.forget(0, MEMBER)
     until(lambda: desk.failing)
@@ -252,10 +251,10 @@ def test_who_does_not_take_an_answer_is_left():
 def test_asked_to_end_it_ends_in_any_case(monkeypatch):
     started = []
     timer = lambda *given: SimpleNamespace(start=lambda: started.append(given), daemon=False)  # noqa: E731
-    monkeypatch.setattr(running.threading, "Timer", timer)
-    server = running._Server(running.uvicorn.Config(lambda: None))
-    server.handle_exit(15, None)
-    assert server.should_exit
+    monkeypatch.setattr(server.threading, "Timer", timer)
+    running = server._Server(server.uvicorn.Config(lambda: None))
+    running.handle_exit(15, None)
+    assert running.should_exit
     assert started == [(10, os._exit, (0,))]
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from exchangeable.distributed import ALONE, Processes
-from exchangeable.trained import TrainedModel
+from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.training.trained_model import TrainedModel
 from jobs.two_processes import computed
 
 JOB = Path(__file__).parent / "jobs" / "two_processes.py"

@@ -7,15 +7,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from exchangeable import metrics, splits
-from exchangeable.answers import nearest
-from exchangeable.completer import Completer
+from exchangeable import metrics
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.fill import nearest
+from exchangeable.data import splits
+from exchangeable.data.table import Table
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
-from exchangeable.evaluation import evaluate, judge, part, split_of
-from exchangeable.report import calibrate
-from exchangeable.settings import TrainingConfig
-from exchangeable.table import Table
+from exchangeable.evaluation.comparison import evaluate, judge, part, split_of
+from exchangeable.evaluation.report import calibrate
+from exchangeable.training.config import TrainingConfig
 
 CLUB = load("film-club")
 

@@ -16,21 +16,21 @@ from exchangeable import (
     Support,
     TrainedModel,
     TrainingConfig,
-    budget,
 )
+from exchangeable.arrays.groups import Groups
 from exchangeable.errors import Failed
-from exchangeable.groups import Groups
-from exchangeable.hiding import scattered
-from exchangeable.interruption import clear_about_memory
-from exchangeable.pooling import spread
-from exchangeable.prior import Prior
-from exchangeable.recipes import build
-from exchangeable.scale import Scale
-from exchangeable.streaming import Plan
+from exchangeable.models.prior import Prior
+from exchangeable.models.stream import Plan
+from exchangeable.nn.pooling import spread
+from exchangeable.runtime.interruption import clear_about_memory
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
-from exchangeable.trained import Execution, train_model
-from exchangeable.training import How, Run, Task, train, validation_rmse
-from exchangeable.values import OneHot, Reference
+from exchangeable.training import plan
+from exchangeable.training.loop import How, Run, Task, train, validation_rmse
+from exchangeable.training.masking import scattered
+from exchangeable.training.recipes import build
+from exchangeable.training.trained_model import Execution, train_model
+from exchangeable.values.codecs import OneHot, Reference
+from exchangeable.values.scale import Scale
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -178,7 +178,7 @@ def test_a_step_takes_about_the_memory_that_was_estimated(pooling):
     task = rating_task((1500, 1000))
     cuda = task.to(torch.device("cuda"))
     model = ResidualModel(ResidualConfig(5, 5, width=64, depth=6, pooling=pooling)).cuda()
-    expected = budget.step_memory(model, OneHot(5), cuda, len(task.observed))
+    expected = plan.step_memory(model, OneHot(5), cuda, len(task.observed))
     config = TrainingConfig(steps=2, evaluate_every=100)
     run = Run.start(model, config)
     before = torch.cuda.memory_allocated()

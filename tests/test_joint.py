@@ -5,12 +5,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from exchangeable import (
-    ExchangeableArray,
-    ExchangeableBlock,
-    JointlyExchangeableLinear,
-    Support,
-)
+from exchangeable import ExchangeableArray, ExchangeableBlock, JointlyExchangeableLinear, Support
 from exchangeable.testing import assert_equivariant, assert_same, random_array
 
 

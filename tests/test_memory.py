@@ -18,10 +18,10 @@ from exchangeable import (
     SelfSupervisedModel,
     Support,
 )
-from exchangeable.groups import Groups
-from exchangeable.layers import Offered
-from exchangeable.pools import Modules, Summaries
-from exchangeable.streaming import tensors_in
+from exchangeable.arrays.groups import Groups
+from exchangeable.models.stream import tensors_in
+from exchangeable.nn.layers import Offered
+from exchangeable.nn.pools import Modules, Summaries
 from exchangeable.testing import (
     assert_queries_independent,
     assert_same,

@@ -15,7 +15,7 @@ from exchangeable import (
     SelfSupervisedModel,
     Support,
 )
-from exchangeable.models import without_elements
+from exchangeable.models.models import without_elements
 from exchangeable.testing import assert_equivariant, assert_same, random_array
 
 

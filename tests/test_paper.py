@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from exchangeable import metrics
-from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
-from exchangeable.distributions import Normal
 from exchangeable.errors import InputError
-from exchangeable.scale import Scale
-from exchangeable.trained import TrainedModel
+from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.training.trained_model import TrainedModel
+from exchangeable.values.distributions import Normal
+from exchangeable.values.scale import Scale
 from paper import (
     abroad,
     affinities,

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from exchangeable.datasets import load
-from exchangeable.distributions import OnLevels
-from exchangeable.scale import Scale
+from exchangeable.values.distributions import OnLevels
+from exchangeable.values.scale import Scale
 from paper import calibration, draws, pretrained
 from paper.problems import Problem
 

@@ -14,13 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchangeable import answers, columns, fitting, ordering, scale, updating
-from exchangeable.completer import Completer
+from exchangeable.completion import fill, fit, update
+from exchangeable.completion.completer import Completer
+from exchangeable.data import cell_order, columns
+from exchangeable.data.duplicates import merged
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
-from exchangeable.labels import Vocabulary
-from exchangeable.merging import merged
-from exchangeable.scale import Scale
-from exchangeable.table import Table
+from exchangeable.values import scale
+from exchangeable.values.scale import Scale
 
 DAY = dt.date(2020, 1, 1)
 LABELS = {
@@ -266,11 +268,11 @@ def rows_of(table):
 def test_rows_are_in_the_order_of_labels_those_without_a_value_last(
     monkeypatch, shape, times, in_place, layout
 ):
-    monkeypatch.setattr(ordering, "_AT_ONCE", 7)
+    monkeypatch.setattr(cell_order, "_AT_ONCE", 7)
     table = random_table(shape=shape, times=times)
     table = replace(table, index=np.array(table.index, order=layout))
     before = rows_of(table)
-    ordered = fitting.in_label_order(table, in_place=in_place)
+    ordered = fit.in_label_order(table, in_place=in_place)
     order = len(shape)
     expected = sorted(before, key=lambda row: (row[order] == "nan", row[:order]))
     assert rows_of(ordered) == expected
@@ -278,7 +280,7 @@ def test_rows_are_in_the_order_of_labels_those_without_a_value_last(
     assert ordered.index.flags.c_contiguous
     assert (ordered is table) == in_place
     assert rows_of(table) == (expected if in_place else before)
-    again = fitting.in_label_order(ordered)
+    again = fit.in_label_order(ordered)
     assert rows_of(again) == expected
     assert again is ordered or max(shape) > 1000
 
@@ -287,18 +289,18 @@ def test_rows_in_order_with_members_in_none_are_renumbered():
     names = tuple(Vocabulary(pl.Series(labels)) for labels in (["b", "a"], ["x", "y"]))
     index = np.array([[1, 0], [1, 1], [0, 0]])
     table = Table(("user", "film"), names, index, np.arange(3.0), Scale("real"))
-    ordered = fitting.in_label_order(table)
+    ordered = fit.in_label_order(table)
     assert ordered.index.tolist() == [[0, 0], [0, 1], [1, 0]]
     assert ordered.vocabularies[0].labels.to_list() == ["a", "b"]
 
 
 @pytest.mark.parametrize("users", [[0, 2, 1, 3], [1, 0, 2, 3], [0, 1, 2, 3]])
 def test_rows_in_no_order_with_members_in_order_are_sorted(monkeypatch, users):
-    monkeypatch.setattr(ordering, "_AT_ONCE", 2)  # out of order in a block, and only between two
+    monkeypatch.setattr(cell_order, "_AT_ONCE", 2)  # out of order in a block, and only between two
     names = (Vocabulary(pl.Series(list("abcd"))), Vocabulary(pl.Series(["x"])))
     index = np.array([[user, 0] for user in users])
     table = Table(("user", "film"), names, index, np.array(users, dtype=float), Scale("real"))
-    ordered = fitting.in_label_order(table)
+    ordered = fit.in_label_order(table)
     assert ordered.index[:, 0].tolist() == [0, 1, 2, 3]
     assert ordered.values.tolist() == [0, 1, 2, 3]
 
@@ -306,18 +308,18 @@ def test_rows_in_no_order_with_members_in_order_are_sorted(monkeypatch, users):
 def test_a_table_put_in_order_forgets_the_cells_it_had_worked_out():
     table = random_table()
     assert len(table.observed) == len(table)
-    fitting.in_label_order(table, in_place=True)
+    fit.in_label_order(table, in_place=True)
     assert table.observed.support.index.tolist() == table.index[: len(table)].tolist()
     assert len(table.missing) == len(table.values) - len(table)
 
 
 def test_observed_cells_of_an_ordered_table_are_not_copied():
     table = random_table()
-    ordered = fitting.in_label_order(table)
-    cells, _ = fitting.observed_cells(ordered, 0)
+    ordered = fit.in_label_order(table)
+    cells, _ = fit.observed_cells(ordered, 0)
     assert np.shares_memory(cells.index, ordered.index)
     assert np.shares_memory(cells.values, ordered.values)
-    others, _ = fitting.observed_cells(table, 0)
+    others, _ = fit.observed_cells(table, 0)
     seen = ~np.isnan(table.values)
     assert others.index.tolist() == table.index[seen].tolist()
     assert others.values.tolist() == table.values[seen].tolist()
@@ -337,14 +339,14 @@ def test_rows_that_come_in_order_give_the_answers_that_others_do(model):
 
 @pytest.mark.parametrize("kept", [0, 1, 50])
 def test_new_cells_take_the_places_of_known_ones_wherever_these_stand(monkeypatch, kept):
-    monkeypatch.setattr(updating, "_AT_ONCE", 7)
+    monkeypatch.setattr(update, "_AT_ONCE", 7)
     cells = list(product(range(10), range(8)))
     draws = np.random.default_rng(1)
     known = [cells[n] for n in draws.permutation(80)[:60]]
     given = [*[known[n] for n in draws.permutation(60)[:kept]], *(set(cells) - set(known))]
-    old = fitting.Cells(np.array(known), np.zeros(60), (10, 8), Scale("real"))
+    old = fit.Cells(np.array(known), np.zeros(60), (10, 8), Scale("real"))
     values = np.arange(1.0, len(given) + 1)
-    found, places, replaced = updating._merged(old, np.array(given), values, (10, 8))
+    found, places, replaced = update._merged(old, np.array(given), values, (10, 8))
     assert [tuple(row) for row in found.index[places].tolist()] == given
     assert found.values[places].tolist() == values.tolist()
     assert [tuple(row) for row in found.index[:60].tolist()] == known
@@ -368,14 +370,14 @@ def peak(work):
 
 
 def test_ordering_takes_no_more_than_the_ordered_table(monkeypatch):
-    monkeypatch.setattr(ordering, "_AT_ONCE", 2**10)
+    monkeypatch.setattr(cell_order, "_AT_ONCE", 2**10)
     rows = 2**17
     table = random_table(rows, (1000, 500))
-    most, _ = peak(lambda: fitting.in_label_order(table))
+    most, _ = peak(lambda: fit.in_label_order(table))
     assert most < 1.1 * 8 * rows * (2 + 1 + 1)  # two coordinates, a value and a time
-    most, _ = peak(lambda: fitting.in_label_order(table, in_place=True))
+    most, _ = peak(lambda: fit.in_label_order(table, in_place=True))
     assert most < 1.1 * 8 * rows * (1 + 1)  # a value and a time
-    most, _ = peak(lambda: fitting.in_label_order(table))
+    most, _ = peak(lambda: fit.in_label_order(table))
     assert most < 0.1 * 8 * rows  # it is in order
 
 
@@ -399,9 +401,9 @@ def test_looking_for_duplicates_takes_one_number_for_each_row():
 def test_answers_are_written_block_by_block_as_they_are_in_a_frame(tmp_path, monkeypatch, ratings):
     frame = pl.DataFrame({"user": LABELS["strings"], "film": FILMS, "rating": ratings})
     table = Table.read(written(tmp_path, frame))
-    asked = answers.Asked.of(table)
+    asked = fill.Asked.of(table)
     assert asked.number == frame["rating"].null_count()
-    completer = Completer("bias").fit_table(fitting.in_label_order(table, in_place=True))
+    completer = Completer("bias").fit_table(fit.in_label_order(table, in_place=True))
     answered = asked.answered(completer)
     whole = answered.frame()
     assert whole.select("user", "film").equals(frame.select("user", "film"))
@@ -410,14 +412,14 @@ def test_answers_are_written_block_by_block_as_they_are_in_a_frame(tmp_path, mon
     assert whole.filter(known)["low"].null_count() == known.sum()
     cells = frame.filter(~known).select("user", "film")
     assert whole.filter(~known)["rating"].to_list() == completer.predict(cells).tolist()
-    monkeypatch.setattr(answers, "_WRITTEN_AT_ONCE", 2)
+    monkeypatch.setattr(fill, "_WRITTEN_AT_ONCE", 2)
     answered.write_parquet(tmp_path / "out.parquet")
     assert pl.read_parquet(tmp_path / "out.parquet").equals(whole)
     for separator in ",\t":
         answered.write_csv(tmp_path / "out.csv", separator=separator)
         whole.write_csv(tmp_path / "whole.csv", separator=separator)
         assert (tmp_path / "out.csv").read_text() == (tmp_path / "whole.csv").read_text()
-    assert answers.complete(frame, model="bias").equals(whole)
+    assert fill.complete(frame, model="bias").equals(whole)
 
 
 def test_a_parquet_file_of_arrow_dictionaries_is_read(tmp_path):

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from exchangeable import Support, pooling
-from exchangeable.groups import Groups, proper_subsets
-from exchangeable.pooling import Grid
-from exchangeable.pools import LeastSquaresPool
+from exchangeable import Support
+from exchangeable.arrays.groups import Groups, proper_subsets
+from exchangeable.nn import pooling
+from exchangeable.nn.pooling import Grid
+from exchangeable.nn.pools import LeastSquaresPool
 from exchangeable.testing import assert_same, random_array
 
 SHAPES = [(5,), (4, 3), (3, 4, 2), (2, 3, 2, 2)]

@@ -8,15 +8,17 @@ import polars as pl
 import pytest
 import torch
 
-from exchangeable import Completer, shipped, trials
-from exchangeable.answering import Cells, ModelAnswerer
-from exchangeable.calibration import AS_ANSWERED
+from exchangeable import Completer
+from exchangeable.completion import select
+from exchangeable.completion.predictors import Cells, ModelAnswerer
+from exchangeable.completion.select import Trial, tried
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage, rmse
-from exchangeable.scale import Scale
-from exchangeable.settings import TrainingConfig
-from exchangeable.trials import Trial, tried
+from exchangeable.pretraining import bundled
+from exchangeable.training.config import TrainingConfig
+from exchangeable.values.calibration import AS_ANSWERED
+from exchangeable.values.scale import Scale
 
 CLUB = load("film-club").table
 FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
@@ -38,12 +40,12 @@ def small_table(order, cells=60, seed=0):
 
 
 def test_the_weights_are_small_and_say_what_they_were_trained_on():
-    assert 2 in shipped.orders()
-    for order in shipped.orders():
-        folder = shipped.PLACE / f"order-{order}"
+    assert 2 in bundled.orders()
+    for order in bundled.orders():
+        folder = bundled.PLACE / f"order-{order}"
         assert sum(file.stat().st_size for file in folder.iterdir()) < 4e6
         assert not list(folder.glob("training*"))  # what going on with training would take
-        trained = shipped.shipped(order)
+        trained = bundled.shipped(order)
         assert trained.facts["trained on"] == "synthetic tables alone"
         card = (folder / "README.md").read_text()
         assert "synthetic tables" in card
@@ -125,13 +127,13 @@ def test_by_default_it_answers_and_tells_how_well_on_cells_that_were_hidden(comp
 
 
 def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypatch):
-    spoilt = shipped.shipped(2)
+    spoilt = bundled.shipped(2)
     with torch.no_grad():
         for weight in spoilt.model.parameters():
             weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
-    monkeypatch.setattr(shipped, "shipped", lambda order: spoilt)
+    monkeypatch.setattr(bundled, "shipped", lambda order: spoilt)
     chosen = Completer().fit(SHOWN, RATINGS[~HIDE])
-    assert chosen.model_name_ in trials.SIMPLER
+    assert chosen.model_name_ in select.SIMPLER
     assert any("does better here than the pretrained one" in note for note in chosen.notes_)
     plain = Completer(chosen.model_name_).fit(SHOWN, RATINGS[~HIDE])
     np.testing.assert_array_equal(chosen.predict(HIDDEN), plain.predict(HIDDEN))
@@ -139,7 +141,7 @@ def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypat
 
 def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
     trial = tried(completer.cells_, 0, torch.device("cpu"))
-    assert trial.hidden >= trials.HIDDEN
+    assert trial.hidden >= select.HIDDEN
     assert trial.hidden < 0.3 * len(completer.cells_)
     real = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
     assert trial.rmse["pretrained"] == pytest.approx(real, rel=0.1)
@@ -147,14 +149,14 @@ def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
 
 
 def test_of_a_large_table_some_members_are_tried(completer, monkeypatch):
-    monkeypatch.setattr(trials, "MOST", 2000)
-    cells = trials._some(completer.cells_)
-    part = trials._parts(cells)
+    monkeypatch.setattr(select, "MOST", 2000)
+    cells = select._some(completer.cells_)
+    part = select._parts(cells)
     assert 1000 < len(cells) < 3000
     own = completer.cells_.index[:, 0]
     kept = np.unique(cells.index[:, 0])
     assert len(cells) == np.isin(own, kept).sum()  # all cells of those that are kept
-    assert set(part) == set(range(trials.PARTS))
+    assert set(part) == set(range(select.PARTS))
     assert 100 < tried(completer.cells_, 0, torch.device("cpu")).hidden < 0.5 * len(cells)
 
 
@@ -194,12 +196,12 @@ def test_a_tenth_is_hidden_however_little_biases_leave(noise):
     row, column = generator.normal(size=50), generator.normal(size=20)
     values = row[index[:, 0]] + column[index[:, 1]] + noise * generator.normal(size=len(index))
     found = Completer().fit(index, values)
-    part = trials._parts(found.cells_)
+    part = select._parts(found.cells_)
     counts = np.bincount(part, minlength=10) / len(part)
     assert counts.min() > 0.05
     assert counts.max() < 0.15
     if noise < 0.1:  # where there is next to nothing but biases, they are as good as it gets
-        assert found.model_name_ in trials.SIMPLER
+        assert found.model_name_ in select.SIMPLER
 
 
 SQUARE = np.argwhere(np.ones((10, 10)))
@@ -216,9 +218,9 @@ def test_members_of_large_tables_are_chosen_whatever_parts_their_cells_fall_in(m
     generator = np.random.default_rng(0)
     index = np.stack([np.arange(4000), generator.integers(0, 30, 4000)], axis=1)
     cells = Cells(index, generator.normal(size=4000), (4000, 30), Scale("real"))
-    monkeypatch.setattr(trials, "MOST", 2000)
-    some = trials._some(cells)
-    part = trials._parts(some)
+    monkeypatch.setattr(select, "MOST", 2000)
+    some = select._some(cells)
+    part = select._parts(some)
     assert 1500 < len(some) < 2500
     assert np.bincount(part, minlength=10).max() < 0.15 * len(some)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from exchangeable.errors import InputError
-from exchangeable.interruption import Interrupted
-from exchangeable.pretraining import (
+from exchangeable.models.prior import Prior
+from exchangeable.pretraining.pretrain import (
     JUDGED,
     LEARNED,
     Circumstances,
@@ -18,9 +18,9 @@ from exchangeable.pretraining import (
     prepared,
     pretrain,
 )
-from exchangeable.prior import Prior
-from exchangeable.recipes import build
-from exchangeable.trained import TrainedModel
+from exchangeable.runtime.interruption import Interrupted
+from exchangeable.training.recipes import build
+from exchangeable.training.trained_model import TrainedModel
 
 PLAN = curriculum(
     steps=3, cells=120, judged=2, evaluate_every=2, width=8, depth=2, prior=2, learning_rate=1e-2

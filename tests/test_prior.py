@@ -8,24 +8,24 @@ import polars as pl
 import pytest
 import torch
 
-from exchangeable.answering import Cells, ModelAnswerer
-from exchangeable.array import ExchangeableArray, Support
-from exchangeable.baselines import Bias, VariationalFactorization, likeness, unfolding
-from exchangeable.baselines.likeness import Alike
-from exchangeable.completer import Completer
-from exchangeable.configs import ResidualConfig
-from exchangeable.distributions import Normal, placed
-from exchangeable.prior import Prior
-from exchangeable.recipes import build
-from exchangeable.sampling import Full
-from exchangeable.scale import Scale
-from exchangeable.settings import TrainingConfig
-from exchangeable.streaming import Plan
+from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.baselines import Bias, VariationalFactorization, similarity, unfolding
+from exchangeable.baselines.similarity import Alike
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.predictors import Cells, ModelAnswerer
+from exchangeable.models.configs import ResidualConfig
+from exchangeable.models.prior import Prior
+from exchangeable.models.stream import Plan
 from exchangeable.testing import assert_same, random_array
-from exchangeable.trained import TrainedModel
-from exchangeable.training import How, Run, Task, train, validation_rmse
-from exchangeable.values import OneHot, Reference, ScaleFree
-from exchangeable.views import Turns
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.examples import Turns
+from exchangeable.training.loop import How, Run, Task, train, validation_rmse
+from exchangeable.training.recipes import build
+from exchangeable.training.samplers import Full
+from exchangeable.training.trained_model import TrainedModel
+from exchangeable.values.codecs import OneHot, Reference, ScaleFree
+from exchangeable.values.distributions import Normal, placed
+from exchangeable.values.scale import Scale
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
 REAL = Scale("real", ())
@@ -465,15 +465,15 @@ def test_what_is_said_is_the_same_whatever_is_kept_of_it(monkeypatch, order, axi
 
     everything = said()
     assert everything.abs().max() > 0.1
-    monkeypatch.setattr(likeness, "SAID_KEPT_WHOLE", 0)
+    monkeypatch.setattr(similarity, "SAID_KEPT_WHOLE", 0)
     torch.testing.assert_close(said(), everything, rtol=0, atol=1e-3)
-    monkeypatch.setattr(likeness, "SAID_KEPT", 0)
+    monkeypatch.setattr(similarity, "SAID_KEPT", 0)
     torch.testing.assert_close(said(), everything)
-    monkeypatch.setattr(likeness, "KEPT", 0)
+    monkeypatch.setattr(similarity, "KEPT", 0)
     torch.testing.assert_close(said(), everything)
-    monkeypatch.setattr(likeness, "FEW", 0)
+    monkeypatch.setattr(similarity, "FEW", 0)
     torch.testing.assert_close(said(), everything)
-    monkeypatch.setattr(likeness, "AT_ONCE", 1)
+    monkeypatch.setattr(similarity, "AT_ONCE", 1)
     torch.testing.assert_close(said(), everything)
 
 
@@ -486,7 +486,7 @@ def test_a_table_held_without_its_empty_places_says_the_same(monkeypatch, order,
     asked = torch.from_numpy(every_cell(shape))
     expected = Alike(index, left, shape, axis).said(asked)
     monkeypatch.setattr(unfolding, "FULL_ENOUGH", 0)
-    monkeypatch.setattr(likeness, "PAIRS", at_once)
+    monkeypatch.setattr(similarity, "PAIRS", at_once)
     sparse = Alike(index, left, shape, axis)
     assert sparse._unfolded.values.layout == torch.sparse_csr
     torch.testing.assert_close(sparse.said(asked), expected)

@@ -7,7 +7,8 @@ import pytest
 
 from exchangeable import Support
 from exchangeable.errors import InputError
-from exchangeable.sampling import (
+from exchangeable.testing import random_array
+from exchangeable.training.samplers import (
     Conditional,
     Full,
     Neighbourhood,
@@ -15,7 +16,6 @@ from exchangeable.sampling import (
     UniformCells,
     cover,
 )
-from exchangeable.testing import random_array
 
 # A small table with busy and quiet rows and columns.
 SKEWED = Support.of([(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (2, 0), (3, 3)], (5, 4))

@@ -18,14 +18,14 @@ from fastapi.testclient import TestClient
 
 from desks import FILM, FRAME, MEMBER, opened, reading, until
 from exchangeable import Completer
+from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.serve import desk as desks
-from exchangeable.serve.api import PAGE, create_app
+from exchangeable.serve import engine
+from exchangeable.serve.app import PAGE, create_app
 from exchangeable.serve.guard import Limits
-from exchangeable.serve.running import Listening, _heard, _Lines, reader_like, reader_of, token_in
+from exchangeable.serve.server import Listening, _heard, _Lines, reader_like, reader_of, token_in
 from exchangeable.serve.store import Store
-from exchangeable.settings import TrainingConfig
-from exchangeable.table import Table
+from exchangeable.training.config import TrainingConfig
 
 TOKEN = "a token that nobody guesses".replace(" ", "-")
 
@@ -229,7 +229,7 @@ def test_what_fails_in_the_background_is_tried_again(client, desk, monkeypatch):
             raise failure
         return reading(table)
 
-    monkeypatch.setattr(desks, "AGAIN_AFTER", 0.05)
+    monkeypatch.setattr(engine, "AGAIN_AFTER", 0.05)
     monkeypatch.setattr(desk, "make", sometimes)
     client.delete("/v1/interactions", params={"label": [MEMBER, FILM]})
     until(lambda: desk.standing.read_version == 2)
@@ -308,7 +308,7 @@ def test_too_much_is_refused(desk):
 
 
 def test_one_call_does_not_compare_cells_without_end(client, monkeypatch):
-    monkeypatch.setattr(desks, "MOST_CANDIDATES", 20)
+    monkeypatch.setattr(engine, "MOST_CANDIDATES", 20)
     for asked in ({"member": MEMBER}, {"ratings": [[FILM, 4]]}):
         answer = client.post("/v1/recommend", json=asked)
         assert answer.status_code == 422

@@ -14,8 +14,8 @@ from benchmarks.serving import Service, served
 from typer.testing import CliRunner
 
 from exchangeable.cli import app
+from exchangeable.data.table import Table
 from exchangeable.serve.store import Store
-from exchangeable.table import Table
 
 FILMS = ["The Princess Bride", "Halloween"]
 

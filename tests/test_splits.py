@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchangeable import splits
+from exchangeable.data import splits
+from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.table import Table
 
 
 def table(rows=40, columns=30, cells=400, seed=0, order=2):

@@ -12,9 +12,9 @@ pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 import sqlalchemy as sa
 from benchmarks import postgres
 
+from exchangeable.data.table import Table
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve.store import LONGEST, Facts, Store
-from exchangeable.table import Table
 
 FRAME = pl.DataFrame(
     {

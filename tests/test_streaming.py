@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from exchangeable import ExchangeableArray, Support
-from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.errors import Failed
-from exchangeable.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
-from exchangeable.streaming import Plan
+from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.models.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
+from exchangeable.models.stream import Plan
 from exchangeable.testing import assert_same, random_array
 
 KEEPS = ("memory", "scratch", "recompute")

@@ -5,8 +5,8 @@ import pytest
 
 from exchangeable.baselines import Bias
 from exchangeable.errors import InputError
-from exchangeable.scale import Scale
-from exchangeable.synthetic import CELLS_PER_MEMBER, SIZES, draw
+from exchangeable.pretraining.synthetic import CELLS_PER_MEMBER, SIZES, draw
+from exchangeable.values.scale import Scale
 
 DRAWS = [draw([7, number], most=12_000) for number in range(60)]
 

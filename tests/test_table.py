@@ -13,11 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exchangeable.data.features import MemberFeatures
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import UNKNOWN, Vocabulary, column_of
 from exchangeable.errors import InputError
-from exchangeable.features import MemberFeatures
-from exchangeable.labels import UNKNOWN, Vocabulary, column_of
-from exchangeable.scale import Scale
-from exchangeable.table import Table
+from exchangeable.values.scale import Scale
 
 LABELS = st.one_of(
     st.text(min_size=1, max_size=8),

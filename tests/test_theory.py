@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from exchangeable import ExchangeableLinear, JointlyExchangeableLinear
-from exchangeable.groups import proper_subsets
+from exchangeable.arrays.groups import proper_subsets
 
 SHAPES = [(2,), (4,), (2, 2), (2, 3), (4, 3), (2, 2, 2), (2, 3, 2)]
 

@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from exchangeable import budget, checkpoint
-from exchangeable.array import ExchangeableArray
-from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.errors import Failed, InputError
-from exchangeable.hiding import hidden, sampler_of, scattered
-from exchangeable.interruption import Interrupted, clear_about_memory, stoppable
-from exchangeable.models import ResidualModel
-from exchangeable.recipes import RECIPES, build, recipe_of
-from exchangeable.scale import Scale
-from exchangeable.settings import TrainingConfig
-from exchangeable.streaming import Plan
+from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.models.models import ResidualModel
+from exchangeable.models.stream import Plan
+from exchangeable.runtime import checkpoint
+from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.testing import random_array
-from exchangeable.trained import Execution, TrainedModel, train_model
-from exchangeable.training import How, Run, Task, train, validation_rmse
-from exchangeable.values import OneHot, Reference, ScaleFree
+from exchangeable.training import plan as plans
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.loop import How, Run, Task, train, validation_rmse
+from exchangeable.training.masking import hidden, sampler_of, scattered
+from exchangeable.training.recipes import RECIPES, build, recipe_of
+from exchangeable.training.trained_model import Execution, TrainedModel, train_model
+from exchangeable.values.codecs import OneHot, Reference, ScaleFree
+from exchangeable.values.scale import Scale
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
 CODEC = OneHot(5)
@@ -137,9 +138,9 @@ def trained_in(tmp_path, config=QUICK, **settings):
 
 def stop_after(monkeypatch, steps):
     """Send ourselves a signal in the midst of a step, as a batch system does."""
-    from exchangeable import training
+    from exchangeable.training import loop
 
-    real, done = training.take_step, []
+    real, done = loop.take_step, []
 
     def step(*args):
         done.append(1)
@@ -147,7 +148,7 @@ def stop_after(monkeypatch, steps):
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*args)
 
-    monkeypatch.setattr(training, "take_step", step)
+    monkeypatch.setattr(loop, "take_step", step)
 
 
 def test_a_signal_saves_what_there_is_and_resuming_gives_what_would_have_come(
@@ -396,27 +397,27 @@ def test_a_forged_configuration_is_refused_in_one_line(tmp_path):
 
 def test_the_estimate_grows_with_the_cells():
     data, model = task((60, 50)), ResidualModel(SMALL)
-    few, many = (budget.step_memory(model, CODEC, data, cells) for cells in (5_000, 50_000))
+    few, many = (plans.step_memory(model, CODEC, data, cells) for cells in (5_000, 50_000))
     assert 5 < many / few < 11
 
 
 def test_what_would_not_fit_passes_in_parts_and_that_is_said(monkeypatch):
     data, model = task((30, 30)), ResidualModel(SMALL)
-    plan, sentence = budget.plan_of_step(model, CODEC, data, 500)
+    plan, sentence = plans.plan_of_step(model, CODEC, data, 500)
     assert plan is None
     assert sentence.startswith("a step takes about")
-    monkeypatch.setattr(budget, "taken_memory", lambda device: 0)
-    plan, sentence = budget.plan_of_step(model, CODEC, data, 50_000, limit=4 * 2**20)
+    monkeypatch.setattr(plan, "taken_memory", lambda device: 0)
+    plan, sentence = plans.plan_of_step(model, CODEC, data, 50_000, limit=4 * 2**20)
     assert plan.keep == "scratch"
     assert 100 < plan.together < 20_000
     assert "cells pass at a time, and wait in a scratch file" in sentence
     full = type("Disk", (), {"free": 10})
-    monkeypatch.setattr(budget.shutil, "disk_usage", lambda folder: full)
-    plan, sentence = budget.plan_of_step(model, CODEC, data, 50_000, limit=4 * 2**20)
+    monkeypatch.setattr(plans.shutil, "disk_usage", lambda folder: full)
+    plan, sentence = plans.plan_of_step(model, CODEC, data, 50_000, limit=4 * 2**20)
     assert plan.keep == "recompute"
-    plan, sentence = budget.plan_of_conditioning(model, data.observed.support.directory, 10**6)
+    plan, sentence = plans.plan_of_conditioning(model, data.observed.support.directory, 10**6)
     assert plan.keep == "memory"
-    plan, sentence = budget.plan_of_conditioning(
+    plan, sentence = plans.plan_of_conditioning(
         model, data.observed.support.directory, 10**6, limit=2**20
     )
     assert plan.keep == "recompute"
@@ -439,8 +440,8 @@ def test_training_in_parts_is_training():
     ("text", "size"), [("4GB", 2**32), ("500 mb", 500 * 2**20), ("2e9", 2 * 10**9), ("1TiB", 2**40)]
 )
 def test_sizes_are_read_as_people_write_them(text, size):
-    assert budget.size_of(text) == size
-    assert budget.size_of(np.int64(size)) == budget.size_of(float(size)) == size
+    assert plans.size_of(text) == size
+    assert plans.size_of(np.int64(size)) == plans.size_of(float(size)) == size
 
 
 @pytest.mark.parametrize(
@@ -448,7 +449,7 @@ def test_sizes_are_read_as_people_write_them(text, size):
 )
 def test_sizes_that_are_none_are_refused(text):
     with pytest.raises(InputError, match="memory must be a size such as 4GB"):
-        budget.size_of(text)
+        plans.size_of(text)
 
 
 def test_bfloat16_trains_nearly_as_float32_does():

@@ -12,8 +12,8 @@ pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 
 from desks import FRAME
 from exchangeable.errors import InputError
-from exchangeable.serve import unpacked as sizes
-from exchangeable.serve.unpacked import Broken, unpacked
+from exchangeable.serve import parquet_size
+from exchangeable.serve.parquet_size import Broken, unpacked
 from exchangeable.serve.uploads import Sent
 
 
@@ -71,6 +71,6 @@ def test_no_damage_to_a_parquet_file_leads_astray_who_reads_its_size(data):
 
 
 def test_columns_that_share_pages_without_end_are_not_followed(monkeypatch):
-    monkeypatch.setattr(sizes, "MOST_PAGES", 5)
+    monkeypatch.setattr(parquet_size, "MOST_PAGES", 5)
     with pytest.raises(Broken, match="more than 5 pages"):
         unpacked(parquet_of(FRAME, row_group_size=100))

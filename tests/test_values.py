@@ -7,11 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from exchangeable.calibration import Calibration
-from exchangeable.distributions import LogisticMixture, Normal, OnLevels, edges_of, nearest_level
 from exchangeable.errors import InputError
-from exchangeable.scale import Scale
-from exchangeable.values import (
+from exchangeable.values.calibration import Calibration
+from exchangeable.values.codecs import (
     OneHot,
     Reference,
     ScaleFree,
@@ -22,6 +20,14 @@ from exchangeable.values import (
     negatives,
     negatives_among,
 )
+from exchangeable.values.distributions import (
+    LogisticMixture,
+    Normal,
+    OnLevels,
+    edges_of,
+    nearest_level,
+)
+from exchangeable.values.scale import Scale
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
 

@@ -10,18 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from exchangeable.answers import complete
-    from exchangeable.array import ExchangeableArray, Support
-    from exchangeable.blocks import ChannelDropout, ExchangeableBlock, FactorLayer
-    from exchangeable.completer import Completer
-    from exchangeable.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
-    from exchangeable.joint import JointlyExchangeableLinear
-    from exchangeable.layers import ExchangeableLinear
-    from exchangeable.memory import Memory, MemoryModel
-    from exchangeable.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
-    from exchangeable.settings import TrainingConfig
-    from exchangeable.table import Table
-    from exchangeable.trained import TrainedModel
+    from exchangeable.arrays.array import ExchangeableArray, Support
+    from exchangeable.completion.completer import Completer
+    from exchangeable.completion.fill import complete
+    from exchangeable.data.table import Table
+    from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+    from exchangeable.models.memory import Memory, MemoryModel
+    from exchangeable.models.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
+    from exchangeable.nn.blocks import ChannelDropout, ExchangeableBlock, FactorLayer
+    from exchangeable.nn.joint import JointlyExchangeableLinear
+    from exchangeable.nn.layers import ExchangeableLinear
+    from exchangeable.training.config import TrainingConfig
+    from exchangeable.training.trained_model import TrainedModel
 
 __version__ = "0.1.0"
 
@@ -49,18 +49,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "answers": ("complete",),
-    "array": ("ExchangeableArray", "Support"),
-    "blocks": ("ChannelDropout", "ExchangeableBlock", "FactorLayer"),
-    "completer": ("Completer",),
-    "configs": ("FactorizedConfig", "ResidualConfig", "SelfSupervisedConfig"),
-    "joint": ("JointlyExchangeableLinear",),
-    "layers": ("ExchangeableLinear",),
-    "memory": ("Memory", "MemoryModel"),
-    "models": ("FactorizedAutoencoder", "ResidualModel", "SelfSupervisedModel"),
-    "table": ("Table",),
-    "trained": ("TrainedModel",),
-    "settings": ("TrainingConfig",),
+    "completion.fill": ("complete",),
+    "arrays.array": ("ExchangeableArray", "Support"),
+    "nn.blocks": ("ChannelDropout", "ExchangeableBlock", "FactorLayer"),
+    "completion.completer": ("Completer",),
+    "models.configs": ("FactorizedConfig", "ResidualConfig", "SelfSupervisedConfig"),
+    "nn.joint": ("JointlyExchangeableLinear",),
+    "nn.layers": ("ExchangeableLinear",),
+    "models.memory": ("Memory", "MemoryModel"),
+    "models.models": ("FactorizedAutoencoder", "ResidualModel", "SelfSupervisedModel"),
+    "data.table": ("Table",),
+    "training.trained_model": ("TrainedModel",),
+    "training.config": ("TrainingConfig",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from exchangeable.array import ExchangeableArray, Support
-from exchangeable.memory import MemoryModel
+from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.models.memory import MemoryModel
 
 
 def random_array(

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from exchangeable.configs import ResidualConfig
-from exchangeable.distributed import processes
-from exchangeable.models import ResidualModel
-from exchangeable.streaming import Plan
+from exchangeable.models.configs import ResidualConfig
+from exchangeable.models.models import ResidualModel
+from exchangeable.models.stream import Plan
+from exchangeable.runtime.processes import processes
 from exchangeable.testing import random_array
 
 CASES = [

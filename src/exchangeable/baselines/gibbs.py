@@ -30,10 +30,10 @@ from exchangeable.baselines.base import (
     seen,
     standardised,
 )
-from exchangeable.baselines.draws import draw_noise, draw_prior, draw_vectors
 from exchangeable.baselines.factorization import Layout, Sums, cell_means, rows_of
+from exchangeable.baselines.gibbs_draws import draw_noise, draw_prior, draw_vectors
 from exchangeable.errors import InputError
-from exchangeable.threads import threads_for
+from exchangeable.runtime.threads import threads_for
 
 Singles = NDArray[np.float32]
 

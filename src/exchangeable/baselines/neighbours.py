@@ -23,10 +23,10 @@ from exchangeable.baselines.base import (
     index_of_seen,
     seen,
 )
-from exchangeable.baselines.likeness import Alike
+from exchangeable.baselines.similarity import Alike
 from exchangeable.baselines.variational import Bias, FittedFactors
 from exchangeable.errors import InputError
-from exchangeable.threads import threads_for
+from exchangeable.runtime.threads import threads_for
 
 By = Literal["values", "presence"]
 

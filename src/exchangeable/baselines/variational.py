@@ -23,8 +23,8 @@ from exchangeable.baselines.base import (
 )
 from exchangeable.baselines.factorization import Layout, Sums, cell_means
 from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.starts import singular_starts
-from exchangeable.threads import threads_for
+from exchangeable.baselines.singular_starts import singular_starts
+from exchangeable.runtime.threads import threads_for
 
 START = 0.05
 """Root mean square of the factors at the start: small, so that the priors can switch them off.

@@ -12,11 +12,11 @@ from types import FrameType
 
 import typer
 
-from exchangeable.cli.completing import complete, factorize, recommend
+from exchangeable.cli.completion import complete, factorize, recommend
 from exchangeable.cli.data import data
-from exchangeable.cli.judging import doctor, evaluate
-from exchangeable.cli.learning import finetune, pretrain, train
-from exchangeable.cli.serving import serve
+from exchangeable.cli.evaluation import doctor, evaluate
+from exchangeable.cli.service import serve
+from exchangeable.cli.training import finetune, pretrain, train
 
 app = typer.Typer(
     help="Complete tables of interactions between sets.",

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from exchangeable.errors import Failed, InputError
-from exchangeable.files import write_whole
+from exchangeable.runtime.files import write_whole
 
 if TYPE_CHECKING:
-    from exchangeable.completer import Completer, Watch
+    from exchangeable.completion.completer import Completer, Watch
+    from exchangeable.data.table import Table
     from exchangeable.datasets.source import Dataset
-    from exchangeable.distributed import Processes
-    from exchangeable.table import Table
+    from exchangeable.runtime.processes import Processes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -153,8 +153,8 @@ class Reading:
 
     def open(self, name: str) -> tuple[Table, Dataset | None]:
         """A dataset by its name, or else a file."""
+        from exchangeable.data.table import Table
         from exchangeable.datasets import DATASETS, load
-        from exchangeable.table import Table
 
         if name in DATASETS:
             if self != AS_IT_LOOKS:
@@ -254,8 +254,8 @@ def completer_of(
     usual: str = "auto",
 ) -> Completer:
     """A completer that was saved, or one that has read a table, by the usual model if by none."""
-    from exchangeable import checkpoint
-    from exchangeable.completer import Completer
+    from exchangeable.completion.completer import Completer
+    from exchangeable.runtime import checkpoint
 
     if not Path(name).is_dir() and not checkpoint.exists(name):
         chosen = usual if model == "auto" else model
@@ -280,8 +280,8 @@ def fitted(
     among: Processes | None = None,
 ) -> Completer:
     """A completer that has read a table, after it was told what is in it."""
-    from exchangeable.completer import Completer
-    from exchangeable.distributed import ALONE
+    from exchangeable.completion.completer import Completer
+    from exchangeable.runtime.processes import ALONE
 
     teller.say(*table.found)
     with watching(among) as watch:

@@ -28,7 +28,7 @@ def describe_table(
     as_json: AsJson = False,
 ) -> None:
     """Say what is in a table: cells, members, density, scale, values."""
-    from exchangeable.describe import describe
+    from exchangeable.data.summary import describe
 
     found, dataset = reading.open(table)
     facts: dict[str, Any] = describe(found) | {"name": table}

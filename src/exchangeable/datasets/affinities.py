@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.data.splits import Split, by_position
+from exchangeable.data.table import Table
 from exchangeable.datasets.source import Dataset, Source
-from exchangeable.scale import Scale
-from exchangeable.splits import Split, by_position
-from exchangeable.table import Table
+from exchangeable.values.scale import Scale
 
 _FOLDS = (
     "Folds: Hakime Ozturk, Arzucan Ozgur and Elif Ozkirimli. 2018. DeepDTA: deep drug-target "

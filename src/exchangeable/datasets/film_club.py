@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.data.features import MemberFeatures
+from exchangeable.data.table import Table
 from exchangeable.datasets.source import Dataset, Source
-from exchangeable.features import MemberFeatures
-from exchangeable.table import Table
 
 _SIMULATED = "Apache-2.0; simulated by exchangeable.datasets.film_club"
 FILM_CLUB = Source(

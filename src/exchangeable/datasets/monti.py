@@ -7,10 +7,10 @@ import io
 import numpy as np
 import polars as pl
 
+from exchangeable.data.splits import by_position
+from exchangeable.data.table import Table
 from exchangeable.datasets.source import Dataset, Source
 from exchangeable.errors import InputError
-from exchangeable.splits import by_position
-from exchangeable.table import Table
 
 _CITATION = (
     "Federico Monti, Michael M. Bronstein and Xavier Bresson. 2017. Geometric Matrix Completion "

@@ -6,10 +6,10 @@ import io
 
 import polars as pl
 
+from exchangeable.data.features import MemberFeatures
+from exchangeable.data.splits import Split, by_position
+from exchangeable.data.table import Table
 from exchangeable.datasets.source import Dataset, Source, text_frame
-from exchangeable.features import MemberFeatures
-from exchangeable.splits import Split, by_position
-from exchangeable.table import Table
 
 _COLUMNS = ("user", "film", "rating", "timestamp")
 _LICENCE = "GroupLens: for research, not to be redistributed without permission"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
+from exchangeable.data.splits import Split, by_position
+from exchangeable.data.table import Table
 from exchangeable.datasets.source import Dataset, Source, roots
 from exchangeable.errors import InputError
-from exchangeable.splits import Split, by_position
-from exchangeable.table import Table
 
 _HETREC = "https://grouplens.org/datasets/hetrec-2011/"
 _LASTFM_ARCHIVE = "lastfm-2k/hetrec2011-lastfm-2k.zip"

@@ -21,12 +21,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.data.features import MemberFeatures
+from exchangeable.data.splits import Split
+from exchangeable.data.table import Table
+from exchangeable.data.text import Layout, Lines
 from exchangeable.datasets.checksums import SHA256
 from exchangeable.errors import InputError
-from exchangeable.features import MemberFeatures
-from exchangeable.reading import Layout, Lines
-from exchangeable.splits import Split
-from exchangeable.table import Table
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,9 @@ Every sum is made in a fixed order, without atomic additions, so that runs repea
 Triton is imported with the first launch and not before.
 """
 
+from exchangeable.kernels.combine import Norm, read
 from exchangeable.kernels.launch import available, supported
-from exchangeable.kernels.pooling import (
-    Pooled,
-    pool,
-    pool_all,
-    segment_max,
-    segment_sum,
-    sum_all,
-)
-from exchangeable.kernels.reading import Norm, read
+from exchangeable.kernels.pooling import Pooled, pool, pool_all, segment_max, segment_sum, sum_all
 from exchangeable.kernels.runs import Runs
 from exchangeable.kernels.summaries import Sums, Weights, summable, summarised
 

@@ -10,14 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from exchangeable.kernels.launch import (
-    CHUNKS,
-    POOL_GRADIENT,
-    launch,
-    padded,
-    precision,
-    warps,
-)
+from exchangeable.kernels.launch import CHUNKS, POOL_GRADIENT, launch, padded, precision, warps
 from exchangeable.kernels.runs import BUNDLE, Runs
 
 MOST_GROUPINGS, MOST_COLUMNS = 4, 32

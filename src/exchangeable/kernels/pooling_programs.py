@@ -8,7 +8,7 @@ fit 32.
 
 from __future__ import annotations
 
-from exchangeable.kernels.dialect import jit, tl
+from exchangeable.kernels.compat import jit, tl
 
 # Sums and maxima of groups ---------------------------------------------------------------
 

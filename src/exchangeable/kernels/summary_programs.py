@@ -7,7 +7,7 @@ those that go and ``COLUMNS`` the heads. All numbers are float32.
 
 from __future__ import annotations
 
-from exchangeable.kernels.dialect import jit, tl
+from exchangeable.kernels.compat import jit, tl
 
 
 @jit(do_not_specialize=["groups"])

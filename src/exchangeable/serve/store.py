@@ -22,10 +22,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import Failed, InputError
-from exchangeable.labels import Vocabulary
-from exchangeable.scale import Kind, Scale
-from exchangeable.table import Table
+from exchangeable.values.scale import Kind, Scale
 
 Label = str | int
 Cell = tuple[Label, ...]

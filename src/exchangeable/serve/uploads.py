@@ -12,17 +12,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from exchangeable import parquet
-from exchangeable.answering import read_off
-from exchangeable.answers import Answered, Asked
-from exchangeable.completer import Completer
-from exchangeable.describe import describe
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.fill import Answered, Asked
+from exchangeable.completion.predictors import read_off
+from exchangeable.data import parquet
+from exchangeable.data.duplicates import Duplicates
+from exchangeable.data.excerpt import busiest, observed_among
+from exchangeable.data.summary import describe
+from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.excerpt import busiest, observed_among
-from exchangeable.merging import Duplicates
+from exchangeable.serve.parquet_size import Broken, unpacked
 from exchangeable.serve.store import LONGEST
-from exchangeable.serve.unpacked import Broken, unpacked
-from exchangeable.table import Table
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,131 @@
+"""``exchangeable serve``: a table behind HTTP."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exchangeable.cli.common import (
+    AS_IT_LOOKS,
+    Device,
+    Model,
+    Reading,
+    Seed,
+    Teller,
+    one_line,
+    reads_tables,
+)
+from exchangeable.cli.completion import stem_of
+from exchangeable.errors import InputError
+
+if TYPE_CHECKING:
+    from exchangeable.data.table import Table
+    from exchangeable.serve.engine import Make
+    from exchangeable.serve.store import Store
+
+SAMPLE = "film-club"
+_NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
+
+
+@one_line
+@reads_tables
+def serve(
+    table: Annotated[
+        str | None,
+        typer.Argument(help="A dataset, a file, or a saved completer; else a simulated film club."),
+    ] = None,
+    db: Annotated[
+        str | None,
+        typer.Option(help="Where interactions are kept: sqlite:///FILE, postgresql://...; else "
+                     "a file .db here."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8080,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the token that calls must bear.")
+    ] = None,
+    anyone: Annotated[
+        bool, typer.Option("--anyone", help="Be reached from elsewhere without a token.")
+    ] = False,
+    model: Model = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
+    reading: Reading = AS_IT_LOOKS,
+) -> None:  # fmt: skip
+    """Put a table behind HTTP, with a page to look at; what is written to it is kept."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise InputError(f"serving needs {', '.join(missing)}: pip install 'exchangeable[serve]'")
+    from exchangeable.serve.engine import Desk
+    from exchangeable.serve.server import Listening, token_in
+    from exchangeable.serve.server import serve as run
+    from exchangeable.serve.store import Store
+
+    token = None if token_file is None else token_in(token_file)
+    at = Listening(host, port, token, anyone)
+    name, teller = table or SAMPLE, Teller(as_json=False)
+    file = Path(f"{stem_of(name)}.db")
+    if db is None and not file.exists():  # found out before a file is made
+        _check_there(name)
+    with closing(at.bound()) as taken, closing(Store.open(db or f"sqlite:///{file}")) as store:
+        make = filled(store, table, name, reading, model, seed, device, teller)
+        teller.say(f"reading {store.facts.source}")
+        desk = Desk(store, make)
+        if desk.standing.completer is not None:
+            teller.say(*desk.standing.completer.notes_)
+        where = f"http://{host}:{port}"
+        typer.echo(f"serving {store.facts.source} at {where}, kept in {store.place}; Ctrl-C stops")
+        run(desk, at, taken)
+
+
+def _check_there(name: str) -> None:
+    from exchangeable.datasets import DATASETS
+
+    if name not in DATASETS and not Path(name).exists():
+        raise InputError(f"{name}: no such file")
+
+
+def filled(
+    store: Store,
+    table: str | None,
+    name: str,
+    reading: Reading,
+    model: str,
+    seed: int,
+    device: str,
+    teller: Teller,
+) -> Make:
+    """The database with the table in it, and who reads it."""
+    from exchangeable.completion.completer import Completer
+    from exchangeable.runtime import checkpoint
+    from exchangeable.serve.server import reader_like, reader_of
+
+    saved = Path(name).is_dir() and checkpoint.exists(name)
+    name = str(Path(name).resolve()) if saved else name  # it is needed again, from wherever
+    if not store.empty and table is not None and store.facts.source != name:
+        raise InputError(
+            f"{store.place} holds {store.facts.source}, but {name} is to be served: name another "
+            f"database with --db, or no table"
+        )
+    source = name if store.empty else store.facts.source
+    found: Table | None = None
+    if saved if store.empty else store.facts.completer:
+        if not checkpoint.exists(source):
+            raise InputError(f"{store.place} is of the saved completer {source}, which is gone")
+        if model != "auto" or reading != AS_IT_LOOKS:
+            raise InputError(f"{source} is a saved completer: give no options for reading or model")
+        completer = Completer.load(source, device=device)
+        make, found = reader_like(completer), completer.table_
+    else:
+        make = reader_of(model, seed, device)
+    if store.empty:
+        found = found or reading.open(name)[0]
+        teller.say(*found.found)
+        store.fill(name, found, completer=saved)
+    else:
+        teller.say(f"{store.place} holds {store.facts.source}: it is served as it stands there")
+    return make

@@ -1,0 +1,303 @@
+"""``exchangeable train``, ``finetune`` and ``pretrain``: models to keep."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from exchangeable.cli.common import (
+    AS_IT_LOOKS,
+    AsJson,
+    Device,
+    FeatureFiles,
+    Force,
+    Memory,
+    Reading,
+    Seed,
+    TableArgument,
+    Teller,
+    feature_files,
+    one_line,
+    reads_tables,
+    watching,
+)
+from exchangeable.errors import InputError
+
+if TYPE_CHECKING:
+    from exchangeable.data.table import Table
+    from exchangeable.training.loop import Progress
+    from exchangeable.training.trained_model import TrainedModel
+
+Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
+Batch = Annotated[
+    str | None,
+    typer.Option(
+        help="Cells of a step: full, uniform, conditional, rows-columns or neighbourhood."
+    ),
+]
+BatchCells = Annotated[int | None, typer.Option(help="About how many cells a step sees.")]
+LearningRate = Annotated[float | None, typer.Option(help="The highest learning rate.")]
+Patience = Annotated[
+    int | None, typer.Option(help="Looks at the validation cells without gain before it stops.")
+]
+Validation = Annotated[float, typer.Option(help="Share of the cells that choices are made on.")]
+SaveEvery = Annotated[float, typer.Option(help="Seconds between two savings.")]
+Split = Annotated[
+    str | None, typer.Option(help="Train on what this split of a dataset shows, and no more.")
+]
+OutFolder = Annotated[Path, typer.Option(help="The folder for the model.")]
+Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
+
+
+@one_line
+@reads_tables
+def train(
+    table: TableArgument,
+    out: OutFolder,
+    recipe: Annotated[str, typer.Option(help="self-supervised or factorized.")] = "self-supervised",
+    steps: Steps = None,
+    width: Annotated[int | None, typer.Option(help="Channels of every layer.")] = None,
+    depth: Annotated[int | None, typer.Option(help="Layers.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="one-hot, or scale-free for tables of other scales too.")
+    ] = None,
+    batch: Batch = None,
+    batch_cells: BatchCells = None,
+    learning_rate: LearningRate = None,
+    hide: Annotated[str | None, typer.Option(help="flat, rows, columns, mixed or nothing.")] = None,
+    loss: Annotated[str | None, typer.Option(help="cross-entropy, squared or both.")] = None,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Steps between two looks at the validation cells.")
+    ] = None,
+    patience: Patience = None,
+    validation: Validation = 0.05,
+    split: Split = None,
+    features: FeatureFiles = None,
+    precision: Precision = "auto",
+    save_every: SaveEvery = 60.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where --out stands.")] = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    memory: Memory = None,
+    force: Force = False,
+    reading: Reading = AS_IT_LOOKS,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on.
+
+    Under torchrun several processes share the cells, and the first of them saves.
+    """
+    _check_out(out, force, resume, ", --resume goes on with it")
+    from exchangeable.completion import fit
+    from exchangeable.completion.inputs import checked_seed
+    from exchangeable.data.members import Members
+    from exchangeable.runtime.processes import processes
+    from exchangeable.training.plan import device_of, size_of
+    from exchangeable.training.recipes import recipe_of
+    from exchangeable.training.trained_model import Execution, train_model
+    from exchangeable.values.codecs import codec_for
+
+    chosen, limit = recipe_of(recipe), size_of(memory)
+    seed = checked_seed(seed)
+    given = _given(
+        steps=steps,
+        batch=batch,
+        batch_cells=batch_cells,
+        learning_rate=learning_rate,
+        hide=hide,
+        loss=loss,
+        evaluate_every=evaluate_every,
+        patience=patience,
+        seed=seed,
+    )
+    training = replace(chosen.training, **given)
+    _check_precision(precision)
+    with processes() as among:
+        teller = Teller(as_json, among)
+        found = _shown(reading, table, split)
+        found = fit.in_label_order(found)
+        cells, notes = fit.observed_cells(found, seed)
+        teller.say(*notes)
+        members = Members.of(found, feature_files(features))
+        codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
+        config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
+        kept_back = fit.Validation(validation, seed)
+        task = fit.task_of(cells, members.values, kept_back)
+        with watching(among) as watch:
+            trained = train_model(
+                config,
+                codec,
+                task,
+                training,
+                name=recipe,
+                facts=fit.facts_of(cells, kept_back, members),
+                execution=Execution(
+                    device_of(device),
+                    precision=precision,  # type: ignore[arg-type]
+                    folder=out,
+                    save_every=save_every,
+                    memory=limit,
+                    among=among,
+                    report=fit.reporting(watch),
+                    say=teller.say,
+                ),
+                resume=resume,
+            )
+        _end(teller, trained, out)
+
+
+@one_line
+@reads_tables
+def finetune(
+    model: Annotated[str, typer.Argument(help="pretrained, or the folder of a trained model.")],
+    table: TableArgument,
+    out: OutFolder,
+    steps: Steps = None,
+    learning_rate: LearningRate = None,
+    batch: Batch = None,
+    batch_cells: BatchCells = None,
+    validation: Validation = 0.05,
+    split: Split = None,
+    features: FeatureFiles = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+    reading: Reading = AS_IT_LOOKS,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model further on a table of yours; what does not help is not kept."""
+    _check_out(out, force)
+    from exchangeable.completion.completer import Completer
+    from exchangeable.completion.inputs import checked_seed
+    from exchangeable.completion.predictors import ModelAnswerer
+    from exchangeable.training.recipes import FINETUNING
+    from exchangeable.training.trained_model import TrainedModel
+
+    seed = checked_seed(seed)
+    if model != "pretrained":
+        TrainedModel.load(model)  # what is wrong with it is told before the table is read
+    teller = Teller(as_json)
+    given = _given(
+        steps=steps, learning_rate=learning_rate, batch=batch, batch_cells=batch_cells, seed=seed
+    )
+    training = replace(FINETUNING, **given)
+    completer = Completer(model, seed=seed, device=device, validation=validation)
+    completer.fit_table(_shown(reading, table, split), features=feature_files(features))
+    teller.say(*completer.notes_)
+    with watching() as watch:
+        completer.finetune(training=training, watch=watch)
+    assert isinstance(completer.answerer_, ModelAnswerer)
+    completer.answerer_.trained.save(out)
+    _end(teller, completer.answerer_.trained, out)
+
+
+@one_line
+def pretrain(
+    out: Annotated[Path, typer.Option(help="The folder for the model; one begun there goes on.")],
+    order: Annotated[int, typer.Option(help="Axes of the tables.")] = 2,
+    steps: Annotated[int | None, typer.Option(help="Gradient steps, one table in each.")] = None,
+    cells: Annotated[int | None, typer.Option(help="Cells of a table, at most.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that draw tables; all cores but one.")
+    ] = None,
+    save_every: SaveEvery = 60.0,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on synthetic tables alone, for tables of any kind. Ctrl-C saves."""
+    _check_out(out, force=False, resume=True)
+    from exchangeable.completion.fit import reporting
+    from exchangeable.completion.inputs import checked_seed
+    from exchangeable.pretraining.pretrain import Circumstances, curriculum
+    from exchangeable.pretraining.pretrain import pretrain as learn
+    from exchangeable.training.plan import device_of
+
+    plan = curriculum(seed=checked_seed(seed), **_given(order=order, steps=steps, cells=cells))
+    if workers is None:
+        workers = max(1, (os.cpu_count() or 1) - 1)
+    teller = Teller(as_json)
+    with watching() as watch:
+        told = reporting(watch)
+
+        def report(now: Progress) -> None:
+            if math.isnan(now.loss):
+                watch("drawing the tables it is judged by", now.step / now.steps)
+            else:
+                told(now)
+
+        how = Circumstances(device_of(device), workers, save_every, report=report)
+        trained = learn(plan, out, how)
+    error = trained.facts["validation RMSE"]
+    teller.know(out=str(out), error=error, steps=trained.facts["steps"])
+    teller.end(
+        f"pretrained: {trained.facts['steps']:,} steps; error on other tables {error:.4f} of that "
+        f"of what it starts from; saved in {out}"
+    )
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Those that were given; others stay as they are."""
+    return {name: setting for name, setting in settings.items() if setting is not None}
+
+
+def _end(teller: Teller, trained: TrainedModel, out: Path) -> None:
+    facts = {name.replace(" ", "_"): fact for name, fact in trained.facts.items()}
+    teller.know(out=str(out), **facts)
+    judged = trained.facts.get("validation RMSE")
+    rmse = "" if judged is None else f", validation RMSE {judged:.4f}"
+    step = f"best at step {trained.facts['best step']:,} of {trained.facts['steps']:,}"
+    teller.end(f"trained {trained.name}: {step}{rmse}; saved in {out}")
+
+
+def _check_out(out: Path, force: bool, resume: bool = False, advice: str = "") -> None:
+    from exchangeable.runtime import checkpoint, folders
+
+    folders.check_replaceable(folders.folder_of(out))
+    if checkpoint.exists(out) and not (force or resume):
+        raise InputError(f"{out} is there already; --force replaces it{advice}")
+    above = next(folder for folder in folders.folder_of(out).parents if folder.exists())
+    if not os.access(above, os.W_OK):
+        raise InputError(f"{out}: nothing may be written to {above}")
+
+
+def _check_precision(precision: str) -> None:
+    if precision not in ("auto", "float32", "bfloat16"):
+        raise InputError(f"precision must be auto, float32 or bfloat16, but is {precision!r}")
+
+
+def _shown(reading: Reading, name: str, split: str | None) -> Table:
+    """The table, or what a split of it shows for training."""
+    import numpy as np
+
+    from exchangeable.evaluation.comparison import part
+
+    table, dataset = reading.open(name)
+    if split is None:
+        return table
+    known = {} if dataset is None else dataset.splits
+    if split not in known:
+        listed = ", ".join(known) or "none"
+        raise InputError(f"split must be one that comes with the data ({listed}), but is {split!r}")
+    return part(table, np.concatenate([known[split].train, known[split].validation]))
+
+
+def _resized(config: Any, width: int | None, depth: int | None) -> Any:
+    sizes = {name: n for name, n in {"width": width, "depth": depth}.items() if n is not None}
+    if sizes and not hasattr(config, "width"):
+        raise InputError("width and depth are of the self-supervised recipe, but this is another")
+    from exchangeable.runtime.interruption import clear_about_memory
+    from exchangeable.training.recipes import build
+
+    try:
+        resized = replace(config, **sizes)
+        with clear_about_memory():
+            build(resized)  # some sizes do not go together, which only the layers know
+        return resized
+    except ValueError as error:
+        raise InputError(str(error)) from None

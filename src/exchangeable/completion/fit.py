@@ -1,0 +1,343 @@
+"""From a labelled table to something that answers for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from exchangeable.baselines import BASELINES
+from exchangeable.completion.predictors import Answerer, Cells, ModelAnswerer, fitted_baseline
+from exchangeable.completion.select import looked_back, means_and_ranks, tried
+from exchangeable.data.cell_order import in_cell_order
+from exchangeable.data.members import Members
+from exchangeable.data.splits import by_share
+from exchangeable.data.table import Table
+from exchangeable.errors import InputError
+from exchangeable.nn.layers import Features
+from exchangeable.pretraining import bundled
+from exchangeable.runtime import checkpoint
+from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.loop import Progress, Task
+from exchangeable.training.recipes import RECIPES
+from exchangeable.training.trained_model import (
+    ITS_TABLE,
+    SYNTHETIC,
+    TRAINED_ON,
+    Execution,
+    TrainedModel,
+    train_model,
+)
+from exchangeable.values.calibration import AS_ANSWERED, Calibration
+from exchangeable.values.codecs import Reference, codec_for, negatives_among
+from exchangeable.values.scale import Scale
+
+LARGEST = 1e100
+"""Squares of larger values, and sums of these, would overflow."""
+ANY_ORDER = "vmf"
+"""Who answers when nobody was chosen, where no model is pretrained for tables of the order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """All that fitting depends on."""
+
+    table: Table
+    model: str = "auto"
+    seed: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    validation: float = 0.05
+    training: TrainingConfig | None = None
+    features: Mapping[str, Any] | None = None
+    memory: int | None = None
+    """Bytes that may be taken; none: most of what is free."""
+    among: Processes = ALONE
+    """Which processes share the cells."""
+    watch: Callable[[str, float], None] = lambda what, share: None
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A table, its cells as numbers, who answers for them, and what there is to tell."""
+
+    table: Table
+    cells: Cells
+    answerer: Answerer
+    notes: tuple[str, ...]
+    name: str
+    """Of the model that answers; never ``auto``."""
+    folded: int = 0
+    """Cells that came since all of them were read together."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Which cells are kept back to judge a model by: a share of them, drawn by a seed."""
+
+    share: float
+    seed: int
+
+    def of(self, cells: Cells) -> tuple[Cells, Cells]:
+        """Those to be shown, and those kept back."""
+        split = by_share(cells, test=0.0, validation=self.share, seed=self.seed)
+        return cells.take(split.train), cells.take(split.validation)
+
+
+def fit(given: Given) -> Fitted:
+    """Let the model that was chosen read the table."""
+    if len(given.table) == 0:
+        raise InputError("cells with a value are needed, but the table has none")
+    values = given.table.values
+    if max(float(np.nanmax(values)), -float(np.nanmin(values))) > LARGEST:
+        raise InputError(f"values must be at most {LARGEST:g} in size: divide them by something")
+    cells, notes = observed_cells(given.table, given.seed)
+    name, calibration, told = _chosen(given, cells)
+    notes = (*notes, *told)
+    if name in BASELINES:
+        if given.features:
+            raise InputError(f"features need a model that is trained, but this is {name}")
+        answerer = fitted_baseline(name, cells, given.seed, _sweeps(name, given.watch))
+        answerer = replace(answerer, calibration=calibration)
+        return Fitted(given.table, cells, answerer, notes, name)
+    members = Members.of(given.table, given.features)
+    reader = partial(
+        ModelAnswerer.of,
+        features=members.values,
+        device=given.device,
+        memory=given.memory,
+        among=given.among,
+    )
+    if name in RECIPES:
+        trained = train_recipe(name, cells, members, given)
+        split = Validation(given.validation, given.seed)
+        calibration = _by_validation(split, cells, partial(reader, trained))
+        notes = (*notes, *_told(trained))
+    else:
+        check_model(name)
+        pretrained = name == bundled.NAME
+        trained = bundled.shipped(given.table.order) if pretrained else TrainedModel.load(name)
+        members.check(trained)
+        cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
+    further: list[str] = []
+    model = reader(trained, cells, say=further.append, watch=given.watch)
+    if given.model == bundled.NAME:
+        trial = looked_back(model, cells)
+        if trial is not None:
+            calibration, notes = trial.calibration, (*notes, str(trial))
+    model = replace(model, calibration=calibration)
+    return Fitted(given.table, cells, model, (*notes, *further), name)
+
+
+def _chosen(given: Given, cells: Cells) -> tuple[str, Calibration, tuple[str, ...]]:
+    """The model that was asked for, or else the one that does best on hidden cells; and why.
+
+    Hidden cells tell, too, how its intervals are to be set right.
+    """
+    if given.model != "auto":
+        return given.model, AS_ANSWERED, ()
+    order = given.table.order
+    if order not in bundled.orders():
+        axes = "1 axis" if order == 1 else f"{order} axes"
+        told = f"model {ANY_ORDER}: none is pretrained for tables of {axes}"
+        return ANY_ORDER, AS_ANSWERED, (told,)
+    if given.features:
+        return bundled.NAME, AS_ANSWERED, ()  # it takes none, which is told where it is read
+    trial = tried(cells, given.seed, given.device, given.watch, given.memory)
+    if trial is None:
+        why = "cells are too few, or too much alike, to hide some and try others"
+        return bundled.NAME, AS_ANSWERED, (f"model {bundled.NAME}: {why}",)
+    return trial.best, trial.calibration, (str(trial),)
+
+
+def _by_validation(
+    split: Validation, cells: Cells, reader: Callable[[Cells], Answerer]
+) -> Calibration:
+    """Of a model that was trained here, from the cells that were kept back."""
+    shown, kept = split.of(cells)
+    if not len(kept):
+        return AS_ANSWERED
+    return Calibration.found(means_and_ranks(reader(shown), kept.index, kept.values)[1])
+
+
+def check_model(name: str) -> None:
+    """Raise unless there is a model of this name, or in this folder."""
+    known = ["auto", bundled.NAME, *BASELINES, *RECIPES]
+    if name not in known and "/" not in name and not checkpoint.exists(name):
+        raise InputError(
+            f"model must be one of {', '.join(known)}, or a saved model's folder, but is {name!r}"
+        )
+
+
+def train_recipe(name: str, cells: Cells, members: Members, given: Given) -> TrainedModel:
+    """Train a recipe's model on the cells, some of which are kept for validation."""
+    recipe, codec = RECIPES[name], codec_for(cells.scale)
+    split = Validation(given.validation, given.seed)
+    return train_model(
+        recipe.model(codec, len(cells.shape), members.sizes),
+        codec,
+        task_of(cells, members.values, split),
+        given.training or replace(recipe.training, seed=given.seed),
+        name=name,
+        facts=facts_of(cells, split, members),
+        execution=Execution(
+            given.device, memory=given.memory, among=given.among, report=reporting(given.watch)
+        ),
+    )
+
+
+def finetuned(
+    fitted: Fitted, training: TrainingConfig, split: Validation, watch: Callable[[str, float], None]
+) -> Fitted:
+    """The same model after gradient steps on this table.
+
+    If it was trained on these very cells, it is judged by those that were kept then: it has
+    seen all others.
+    """
+    before = fitted.answerer
+    assert isinstance(before, ModelAnswerer)
+    trained, facts = before.trained, facts_of(fitted.cells, split)
+    if trained.facts.get("data") == facts["data"] and "validation" in trained.facts:
+        split = Validation(*trained.facts["validation"])
+    facts = {**trained.facts, **facts, "validation": [split.share, split.seed]}
+    if TRAINED_ON in facts:
+        facts[TRAINED_ON] = f"synthetic tables, then {ITS_TABLE}"
+        if trained.facts[TRAINED_ON] != SYNTHETIC and trained.facts["data"] != facts["data"]:
+            facts[TRAINED_ON] = f"synthetic tables, others, then {ITS_TABLE}"
+    better = train_model(
+        trained.config,
+        trained.codec,
+        task_of(fitted.cells, before.features, split),
+        training,
+        name=trained.name,
+        facts=facts,
+        execution=Execution(
+            next(trained.model.parameters()).device,
+            memory=before.limit,
+            report=reporting(watch),
+        ),
+        start=trained,
+    )
+    reader = partial(ModelAnswerer.of, better, features=before.features, memory=before.limit)
+    calibration = _by_validation(split, fitted.cells, reader)
+    answerer = replace(reader(fitted.cells), calibration=calibration)
+    return replace(fitted, answerer=answerer, notes=(*fitted.notes, *_told(better)))
+
+
+def task_of(cells: Cells, features: Features | None, kept_back: Validation) -> Task:
+    """Cells to train on, and a share of them to judge by."""
+    shown, kept = kept_back.of(cells)
+    if not len(shown):
+        raise InputError(f"training needs cells that are not for validation, but has {len(cells)}")
+    return Task(shown.array(), kept.array(), Reference.of(shown.values, cells.scale), features)
+
+
+def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
+    """The cells that have a value; where all are positives, with zeros drawn among the others."""
+    seen: NDArray[np.bool_] | slice = slice(len(table))
+    if np.isnan(table.values[seen]).any():
+        seen = ~np.isnan(table.values)
+    index, values = table.index[seen], table.values[seen]  # no copy where those without come last
+    if table.scale.kind != "positives":
+        return Cells(index, values, table.shape, table.scale), table.found
+    # Of members without a cell nothing is known, not even what they left out.
+    members = [np.flatnonzero(np.bincount(index[:, axis])) for axis in range(table.order)]
+    draws = np.random.default_rng(seed)
+    drawn = negatives_among(members, index, table.shape, len(index), draws)
+    cells = Cells(
+        np.concatenate([index, drawn]),
+        np.concatenate([np.ones(len(index)), np.zeros(len(drawn))]),
+        table.shape,
+        Scale("binary", (0.0, 1.0)),
+    )
+    note = (
+        f"only positives were observed: {len(drawn):,} negatives were drawn among the other cells, "
+        f"and answers are chances as if there were as many"
+    )
+    return cells, (*table.found, note)
+
+
+def in_label_order(table: Table, *, in_place: bool = False) -> Table:
+    """The same table with members and cells in the order of their labels, whatever it was.
+
+    Rows without a value come last. ``in_place`` rearranges the given table itself, for whom a
+    second one would be too large; its arrays must be nobody else's.
+    """
+    ordered = [vocabulary.in_order() for vocabulary in table.vocabularies]
+    others = [] if table.times is None else [table.times]
+    found = in_cell_order(
+        table.index,
+        table.values,
+        others,
+        [new for _, new in ordered],
+        table.shape,
+        overwrite=in_place,
+    )
+    if found is None:
+        return table
+    index, (values, *more) = found
+    changes: dict[str, Any] = {
+        "vocabularies": tuple(vocabulary for vocabulary, _ in ordered),
+        "index": index,
+        "values": values,
+        "times": more[0] if more else None,
+    }
+    if not in_place:
+        return replace(table, **changes)
+    for name in ("observed", "missing"):
+        table.__dict__.pop(name, None)
+    for name, content in changes.items():
+        object.__setattr__(table, name, content)
+    return table
+
+
+def facts_of(
+    cells: Cells, split: Validation | None = None, members: Members | None = None
+) -> dict[str, Any]:
+    """What a model was trained on, without the cells themselves."""
+    return {
+        "data": checkpoint.fingerprint(cells.index, cells.values),
+        "cells": len(cells),
+        "shape": list(cells.shape),
+        "scale": str(cells.scale),
+        **({} if split is None else {"validation": [split.share, split.seed]}),
+        **({} if members is None else {"features": [list(names) for names in members.names]}),
+    }
+
+
+def _told(trained: TrainedModel) -> tuple[str, ...]:
+    found = trained.facts
+    rmse = f", validation RMSE {found['validation RMSE']:.4f}" if "validation RMSE" in found else ""
+    return (f"trained for {found['steps']:,} steps, best at {found['best step']:,}{rmse}",)
+
+
+def _sweeps(name: str, watch: Callable[[str, float], None]) -> Callable[[int, int], None]:
+    return lambda done, total: watch(f"{name}: {done} of {total}", done / total)
+
+
+def reporting(watch: Callable[[str, float], None]) -> Callable[[Progress], None]:
+    """Progress of training, in words."""
+
+    def report(now: Progress) -> None:
+        if math.isnan(now.loss):
+            watch("fitting the factorization that cells start from", now.step / now.steps)
+            return
+        judged = "" if now.validation is None else f", validation RMSE {now.validation:.4f}"
+        watch(
+            f"step {now.step:,} of {now.steps:,}, loss {now.loss:.4f}{judged}, "
+            f"{now.cells_per_second:,.0f} cells/s, {_clock(now.seconds_left)} left",
+            now.step / now.steps,
+        )
+
+    return report
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

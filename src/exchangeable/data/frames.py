@@ -1,0 +1,91 @@
+"""Frames of any kind in, polars inside, the same kind out; narwhals knows them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from exchangeable.data.vocabulary import column_of
+from exchangeable.errors import InputError
+
+
+def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
+    """Any frame or array as a polars frame, and what it was."""
+    if isinstance(data, np.ma.MaskedArray):
+        hidden, data = np.ma.getmaskarray(data), data.data.astype(object)
+        data[hidden] = None
+    if isinstance(data, np.ndarray | list | tuple):
+        array = np.asarray(data, dtype=object if isinstance(data, list | tuple) else None)
+        if array.ndim != 2:
+            raise InputError(f"an array must have shape (rows, columns), but has {array.shape}")
+        names = [f"column {number}" for number in range(1, array.shape[1] + 1)]
+        columns = {n: column_of(n, array[:, i]) for i, n in enumerate(names)}
+        return pl.DataFrame(columns), "numpy"
+    if hasattr(data, "tocoo"):
+        coo = data.tocoo()
+        names = [f"axis {number}" for number in range(1, len(coo.coords) + 1)]
+        columns = {n: pl.Series(n, np.asarray(c)) for n, c in zip(names, coo.coords, strict=True)}
+        return pl.DataFrame({**columns, "value": np.asarray(coo.data)}), "scipy"
+    try:
+        frame = nw.from_native(data, eager_only=True)
+    except TypeError:
+        raise InputError(
+            f"a pandas, polars or pyarrow frame, a numpy array or a scipy sparse matrix is "
+            f"needed, but this is a {type(data).__name__}"
+        ) from None
+    except nw.exceptions.DuplicateError:
+        raise InputError("column names must differ, but some come twice") from None
+    if len({str(c) for c in frame.columns}) != len(frame.columns):
+        raise InputError("column names must differ, but some come twice")
+    # Not frame[c]: a pandas column may be named by a number, which would be taken for a place.
+    pairs = zip(frame.columns, frame.iter_columns(), strict=True)
+    columns = {str(name): _polars_series(column, str(name)) for name, column in pairs}
+    return pl.DataFrame(columns), str(frame.implementation)
+
+
+def _polars_series(column: Any, name: str) -> pl.Series:
+    if column.dtype == nw.Object:
+        return column_of(name, column.to_list())
+    if column.dtype == nw.Unknown and not column.is_null().all():
+        raise InputError(
+            f"numbers, texts, dates or booleans are needed in {name!r}; convert it first"
+        )
+    try:
+        return column.to_polars().rename(name)
+    except Exception as error:  # each library of frames has its own kinds of errors
+        raise InputError(
+            f"numbers, texts, dates or booleans are needed in {name!r}, but it holds "
+            f"{column.dtype} ({type(error).__name__})"
+        ) from None
+
+
+def numbers_of(name: str, column: pl.Series) -> pl.Series:
+    """A column as floats, dates as seconds; NaN in a frame is a missing value, as pandas has it."""
+    if column.dtype == pl.Boolean:
+        raise InputError(
+            f"{name}: numbers are needed in {column.name!r}, but it holds booleans; write 1 and 0"
+        )
+    if column.dtype == pl.Object and all(
+        isinstance(v, int | float) and not isinstance(v, bool) for v in column if v is not None
+    ):
+        column = pl.Series(column.name, [None if v is None else float(v) for v in column])
+    if column.dtype in (pl.Date, pl.Datetime):
+        column = column.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
+    if column.dtype != pl.Null and not column.dtype.is_numeric():
+        raise InputError(
+            f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}"
+        )
+    return column.cast(pl.Float64).fill_nan(None)
+
+
+def native_frame(data: dict[str, pl.Series], native: str) -> Any:
+    if native == "numpy":
+        return np.stack([np.asarray(c.to_list(), dtype=object) for c in data.values()], axis=1)
+    if native in ("polars", "scipy"):
+        return pl.DataFrame(data)
+    listed = {name: column.to_list() for name, column in data.items()}
+    backend: Any = native
+    return nw.from_dict(listed, backend=backend).to_native()

@@ -1,0 +1,49 @@
+"""Parquet files: their columns, and some rows of a column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import polars as pl
+
+from exchangeable.data.text import Source
+from exchangeable.errors import InputError
+
+
+def is_parquet(source: Source) -> bool:
+    if isinstance(source, bytes):
+        return source[:4] == b"PAR1"
+    with source.open("rb") as file:
+        return file.read(4) == b"PAR1" or source.suffix.lower() == ".parquet"
+
+
+def read_whole(name: str, source: Source) -> pl.DataFrame:
+    with _damage_told(name):
+        return _scanned(source).collect()
+
+
+def read_end(name: str, source: Source) -> tuple[pl.Schema, int]:
+    """What columns a file has, and how many rows: all this stands at its end."""
+    with _damage_told(name):
+        scan = _scanned(source)
+        return scan.collect_schema(), int(scan.select(pl.len()).collect().item())
+
+
+def read_rows(name: str, source: Source, column: str, start: int, rows: int) -> pl.Series:
+    """Some rows of a column; the row groups they are not in are not read."""
+    with _damage_told(name):
+        return _scanned(source).select(column).slice(start, rows).collect()[column]
+
+
+def _scanned(source: Source) -> pl.LazyFrame:
+    return pl.scan_parquet(source, glob=False)
+
+
+@contextmanager
+def _damage_told(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{name}: not a whole Parquet file ({reason})") from None

@@ -1,0 +1,236 @@
+"""One page about a completion: what was read, what it looks like, how far it can be trusted.
+
+The page holds its pictures, so it can be sent around; it asks for nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from operator import methodcaller
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from exchangeable import metrics
+from exchangeable.completion.completer import Completer, Watch
+from exchangeable.completion.fit import in_label_order
+from exchangeable.completion.predictors import read_off
+from exchangeable.data.excerpt import busiest, observed_among
+from exchangeable.data.splits import by_share
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import UNKNOWN
+from exchangeable.evaluation import plots
+from exchangeable.evaluation.comparison import YARDSTICKS, Outcome, judge
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+HIDDEN = 0.1
+"""Share of the observed cells that are hidden to see how well the others predict them."""
+MOST_SHOWN = 150
+"""Members of an axis in the picture; of larger tables those with the most cells."""
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_PARTNERS = 64
+_MOST_MEMBERS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Of intervals that should hold a share of the hidden values: which share they held."""
+
+    promised: tuple[float, ...]
+    held: tuple[float, ...]
+    outcomes: tuple[Outcome, ...]
+    """Of the model and of the yardsticks, on the same hidden cells."""
+
+
+def page(
+    name: str,
+    table: Table,
+    completer: Completer,
+    watch: Watch,
+    features: Mapping[str, Any] | None = None,
+) -> str:
+    """The whole page as HTML. ``features`` are those that the completer was fitted with."""
+    table = in_label_order(table)  # so that which cells it hides does not depend on their order
+    parts = [
+        _section("What was read", _listed(completer.notes_)),
+        _section("The table, observed and completed", *_table_picture(completer)),
+        _section(
+            "How well it does on cells it hid itself",
+            *_calibration(table, completer, watch, features),
+        ),
+        _section("Of whom it is most and least sure", *_certainty(completer)),
+    ]
+    title = f"{escape(name)} completed"
+    return _PAGE.format(title=title, model=escape(completer.model_name_), body="\n".join(parts))
+
+
+def calibrate(
+    table: Table,
+    completer: Completer,
+    watch: Watch,
+    features: Mapping[str, Any] | None = None,
+) -> Held:
+    """Hide some cells, fit to the others, and compare what was promised with what came."""
+    split = by_share(table, test=HIDDEN, validation=0.0, seed=completer.seed)
+    twin = clone(completer).set_params(model=completer.model_name_)
+    mine = judge(twin, table, split, watch, features)
+    tails = [(1 - share) / 2 for share in SHARES]
+    ends = [methodcaller("quantile", q) for tail in tails for q in (tail, 1 - tail)]
+    found = read_off(twin.answerer_, mine.asked, *ends)
+    pairs = zip(found[::2], found[1::2], strict=True)
+    held = [metrics.coverage(mine.truth, np.stack(pair, axis=1)) for pair in pairs]
+    others = [
+        judge(Completer(model, seed=completer.seed), table, split, watch)
+        for model in YARDSTICKS
+        if model != completer.model_name_
+    ]
+    return Held(SHARES, tuple(held), (mine, *others))
+
+
+def _calibration(
+    table: Table, completer: Completer, watch: Watch, features: Mapping[str, Any] | None
+) -> tuple[str, ...]:
+    if len(table) < 20:
+        return (_paragraph(f"{len(table)} cells are too few to hide some of them."),)
+    found = calibrate(table, completer, watch, features)
+    rows = [
+        (
+            o.model,
+            f"{o.metrics['rmse']:.4f}",
+            f"{o.metrics['mae']:.4f}",
+            f"{o.metrics['coverage']:.0%}",
+        )
+        for o in found.outcomes
+    ]
+    hidden = len(found.outcomes[0].truth)
+    told = (
+        f"{hidden:,} cells, a tenth, were hidden, and predicted from the others. "
+        f"bias and bmf are the yardsticks: a bias per member, and Bayesian matrix factorization."
+    )
+    drawn = plots.calibration(found.promised, found.held)
+    return (
+        _paragraph(told),
+        _rows(("model", "RMSE", "MAE", "truth within the 80 % interval"), rows),
+        _image(drawn, "Promised and held shares of intervals"),
+    )
+
+
+def _table_picture(completer: Completer) -> tuple[str, ...]:
+    """The first two axes; of others, what holds for a member that is not known."""
+    table = completer.table_
+    if table.order == 1:
+        return (_paragraph("A table of one axis has no picture."),)
+    chosen = busiest(table, 0, MOST_SHOWN), busiest(table, 1, MOST_SHOWN)
+    cells = np.full((len(chosen[0]), len(chosen[1]), table.order), UNKNOWN, dtype=np.int64)
+    cells[..., 0], cells[..., 1] = chosen[0][:, None], chosen[1][None, :]
+    (means,) = read_off(completer.answerer_, cells.reshape(-1, table.order), methodcaller("mean"))
+    completed = means.reshape(cells.shape[:2])
+    observed = observed_among(table, chosen)
+    rows, columns = np.argsort(completed.mean(axis=1)), np.argsort(completed.mean(axis=0))
+    told = (
+        f"{len(rows):,} {table.axes[0]} and {len(columns):,} {table.axes[1]}"
+        + (", those with the most cells," if len(rows) < table.shape[0] else "")
+        + " sorted by what is expected of them."
+    )
+    drawn = plots.side_by_side(
+        {
+            "observed": observed[np.ix_(rows, columns)],
+            "completed": completed[np.ix_(rows, columns)],
+        },
+        across=table.axes[1],
+        down=table.axes[0],
+    )
+    return _paragraph(told), _image(drawn, "The table, observed beside completed")
+
+
+def _certainty(completer: Completer, shown: int = 5) -> tuple[str, ...]:
+    """Members by the mean width of the 80 % intervals of cells with members drawn at random."""
+    table, generator = completer.table_, np.random.default_rng(completer.seed)
+    blocks = []
+    for axis, name in enumerate(table.axes):
+        members = np.arange(table.shape[axis])
+        if len(members) > _MOST_MEMBERS:
+            members = np.sort(generator.choice(members, _MOST_MEMBERS, replace=False))
+        partners = np.stack(
+            [generator.integers(0, size, _PARTNERS) for size in table.shape], axis=1
+        )
+        cells = np.tile(partners, (len(members), 1))
+        cells[:, axis] = np.repeat(members, _PARTNERS)
+        (widths,) = read_off(
+            completer.answerer_, cells, lambda a: a.quantile(0.9) - a.quantile(0.1)
+        )
+        width = widths.reshape(len(members), _PARTNERS).mean(axis=1)
+        order = np.argsort(width, kind="stable")
+        labels = table.vocabularies[axis].decode(members)
+        counts = np.bincount(
+            table.index[~np.isnan(table.values), axis], minlength=table.shape[axis]
+        )
+        few = min(shown, len(order) // 2)
+        picked = [("surest", n) for n in order[:few]]
+        picked += [("least sure", n) for n in order[len(order) - few :]]
+        rows = [
+            (kind, str(labels[int(n)]), f"{counts[members[n]]:,}", f"{width[n]:.2f}")
+            for kind, n in picked
+        ]
+        blocks.append(_rows(("", name, "cells", "width of the 80 % interval"), rows))
+    return tuple(blocks)
+
+
+def _section(title: str, *content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{''.join(content)}</section>"
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>"
+
+
+def _listed(sentences: tuple[str, ...]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) + "</ul>"
+
+
+def _rows(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(field)}</td>" for field in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _image(content: Any, description: str) -> str:
+    encoded = base64.b64encode(content).decode("ascii")
+    return f'<img alt="{escape(description)}" src="data:image/png;base64,{encoded}">'
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #222; background: #fff; }}
+h1 {{ font-size: 1.6rem; margin-bottom: 0; }}
+h2 {{ font-size: 1.15rem; margin-top: 2.2rem; }}
+table {{ border-collapse: collapse; margin: 0.8rem 0; }}
+th, td {{ text-align: left; padding: 0.25rem 1rem 0.25rem 0; border-bottom: 1px solid #ddd;
+  font-variant-numeric: tabular-nums; }}
+img {{ max-width: 100%; height: auto; }}
+.soft {{ color: #666; margin-top: 0.2rem; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p class="soft">by the model {model}, with exchangeable</p>
+{body}
+</body>
+</html>
+"""

@@ -1,0 +1,331 @@
+# mypy: ignore-errors
+"""What cells read on the GPU: a program in Triton's dialect of Python, and its gradient.
+
+Blocks have power-of-two sides of 16 or more: ``WIDE`` pads the channels that come and
+``OUT_WIDE`` those that go. Gated units have two halves, which come as two blocks, ``_1`` and
+``_2``: Triton cannot cut a block. Rows are addressed in 64 bits, as in ``pooling_programs``.
+"""
+
+from __future__ import annotations
+
+from exchangeable.kernels.compat import jit, tl
+
+
+@jit(do_not_specialize=["cells"])
+def read_cells(
+    values,  # (E, K)
+    own,  # (K, O)
+    constant,  # (O,)
+    ids,  # by grouping: (E,)
+    tables,  # by grouping: (G, O) in the values' type
+    extra,  # (E, O)
+    gamma,  # (O,)
+    beta,  # (O,)
+    kept,  # (O',)
+    out,  # (E, O')
+    cells,
+    eps,
+    NUMBER: tl.constexpr,
+    K: tl.constexpr,
+    WIDE: tl.constexpr,
+    OUT: tl.constexpr,  # O', half of O where gated
+    OUT_WIDE: tl.constexpr,
+    CELLS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    PRODUCT: tl.constexpr,
+    CONSTANT: tl.constexpr,
+    EXTRA: tl.constexpr,
+    NORM: tl.constexpr,
+    KEPT: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    FAR: tl.constexpr,  # whether a table is too large for offsets of 32 bits
+    PRECISION: tl.constexpr,
+):
+    """Program p: every P-th tile of cells reads, is normalised and activated."""
+    GATED: tl.constexpr = ACTIVATION == "gated"
+    channel = tl.arange(0, OUT_WIDE)
+    there = channel < OUT
+    own_1, own_2 = _halves(values, own, K, WIDE, OUT, OUT_WIDE, GATED)
+    for tile in range(tl.program_id(0), tl.cdiv(cells, CELLS), tl.num_programs(0)):
+        inside = tile * CELLS + tl.arange(0, CELLS) < cells
+        _, _, _, y_1, y_2, _ = _linear_and_norm(
+            values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
+            NUMBER, K, WIDE, OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, EXTRA, NORM, FAR,
+            PRECISION,
+        )  # fmt: skip
+        if GATED:
+            y_1 = y_1 * y_2 * tl.sigmoid(y_2)
+        elif ACTIVATION == "relu":
+            y_1 = tl.maximum(y_1, 0.0)
+        elif ACTIVATION == "leaky_relu":
+            y_1 = tl.where(y_1 > 0, y_1, 0.01 * y_1)
+        if KEPT:
+            y_1 = y_1 * _row(kept, channel, there)
+        known = inside[:, None] & there[None, :]
+        if RESIDUAL:
+            y_1 += _tile(values, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
+        place = _places(out, tile, OUT, OUT_WIDE, CELLS)
+        tl.store(place, y_1.to(out.dtype.element_ty), mask=known)
+
+
+@jit(do_not_specialize=["cells"])
+def read_gradient(
+    values,
+    own,
+    constant,
+    ids,
+    tables,
+    extra,
+    gamma,
+    beta,
+    kept,
+    d_out,  # (E, O')
+    d_z,  # (E, O) in the values' type
+    d_values,  # (E, K)
+    d_own,  # (P, K, O) float32, and so are all that follow
+    d_constant,  # (P, O)
+    d_gamma,  # (P, O)
+    d_beta,  # (P, O)
+    cells,
+    eps,
+    NUMBER: tl.constexpr,
+    K: tl.constexpr,
+    WIDE: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_WIDE: tl.constexpr,
+    CELLS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    PRODUCT: tl.constexpr,
+    CONSTANT: tl.constexpr,
+    EXTRA: tl.constexpr,
+    NORM: tl.constexpr,
+    KEPT: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    FAR: tl.constexpr,  # whether a table is too large for offsets of 32 bits
+    CONSTANT_SUMMED: tl.constexpr,  # whether d_constant is asked for,
+    OWN_SUMMED: tl.constexpr,  # and d_own,
+    STORED: tl.constexpr,  # and d_z
+    PRECISION: tl.constexpr,
+):
+    """Program p: the gradients of ``read_cells``, which it repeats, and its share of weights'."""
+    GATED: tl.constexpr = ACTIVATION == "gated"
+    ALL: tl.constexpr = 2 * OUT if GATED else OUT
+    program = tl.program_id(0)
+    source, channel = tl.arange(0, WIDE), tl.arange(0, OUT_WIDE)
+    there = channel < OUT
+    kind = values.dtype.element_ty
+    own_1, own_2 = _halves(values, own, K, WIDE, OUT, OUT_WIDE, GATED)
+    if OWN_SUMMED:
+        d_own_1 = tl.zeros([WIDE, OUT_WIDE], tl.float32)
+        if GATED:
+            d_own_2 = tl.zeros([WIDE, OUT_WIDE], tl.float32)
+    # Sums over cells are products with ones: adding up across warps takes much longer.
+    ones = tl.full([16, CELLS], 1.0, tl.float32).to(kind)
+    d_constant_1 = tl.zeros([16, OUT_WIDE], tl.float32)
+    d_constant_2 = tl.zeros([16, OUT_WIDE], tl.float32)
+    d_gamma_1 = tl.zeros([16, OUT_WIDE], tl.float32)
+    d_gamma_2 = tl.zeros([16, OUT_WIDE], tl.float32)
+    d_beta_1 = tl.zeros([16, OUT_WIDE], tl.float32)
+    d_beta_2 = tl.zeros([16, OUT_WIDE], tl.float32)
+    for tile in range(program, tl.cdiv(cells, CELLS), tl.num_programs(0)):
+        inside = tile * CELLS + tl.arange(0, CELLS) < cells
+        value, z_1, z_2, y_1, y_2, scale = _linear_and_norm(
+            values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
+            NUMBER, K, WIDE, OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, EXTRA, NORM, FAR,
+            PRECISION,
+        )  # fmt: skip
+        # Back through dropout, activation and norm.
+        d_1 = _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
+        if KEPT:
+            d_1 = d_1 * _row(kept, channel, there)
+        if GATED:
+            gate = tl.sigmoid(y_2)
+            d_2 = d_1 * y_1 * gate * (1 + y_2 * (1 - gate))
+            d_1 = d_1 * y_2 * gate
+        elif ACTIVATION == "relu":
+            d_1 = tl.where(y_1 > 0, d_1, 0.0)
+        elif ACTIVATION == "leaky_relu":
+            d_1 = tl.where(y_1 > 0, d_1, 0.01 * d_1)
+        if NORM:
+            d_gamma_1 = _summed(ones, d_1 * z_1, d_gamma_1, PRECISION)
+            d_beta_1 = _summed(ones, d_1, d_beta_1, PRECISION)
+            d_1 = d_1 * _row(gamma, channel, there)
+            mean = tl.sum(d_1, axis=1)
+            along = tl.sum(d_1 * z_1, axis=1)
+            if GATED:
+                d_gamma_2 = _summed(ones, d_2 * z_2, d_gamma_2, PRECISION)
+                d_beta_2 = _summed(ones, d_2, d_beta_2, PRECISION)
+                d_2 = d_2 * _row(gamma + OUT, channel, there)
+                mean += tl.sum(d_2, axis=1)
+                along += tl.sum(d_2 * z_2, axis=1)
+                d_2 = d_2 - (mean / ALL)[:, None] - z_2 * (along / ALL)[:, None]
+                d_2 = tl.where(there[None, :], d_2 * scale, 0.0)
+            d_1 = d_1 - (mean / ALL)[:, None] - z_1 * (along / ALL)[:, None]
+            d_1 = tl.where(there[None, :], d_1 * scale, 0.0)
+        # What each part of z gets.
+        known = inside[:, None] & there[None, :]
+        half_1 = d_1.to(kind)
+        if STORED:
+            tl.store(_places(d_z, tile, ALL, OUT_WIDE, CELLS), half_1, mask=known)
+        if CONSTANT_SUMMED:
+            d_constant_1 = _summed(ones, d_1, d_constant_1, PRECISION)
+        if OWN_SUMMED:
+            d_own_1 = tl.dot(tl.trans(value), half_1, d_own_1, input_precision=PRECISION)
+        if GATED:
+            half_2 = d_2.to(kind)
+            if STORED:
+                tl.store(_places(d_z + OUT, tile, ALL, OUT_WIDE, CELLS), half_2, mask=known)
+            if CONSTANT_SUMMED:
+                d_constant_2 = _summed(ones, d_2, d_constant_2, PRECISION)
+            if OWN_SUMMED:
+                d_own_2 = tl.dot(tl.trans(value), half_2, d_own_2, input_precision=PRECISION)
+        if PRODUCT:
+            d_value = tl.zeros([CELLS, WIDE], tl.float32)
+            if RESIDUAL:
+                d_value += _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
+            d_value = tl.dot(half_1, tl.trans(own_1), d_value, input_precision=PRECISION)
+            if GATED:
+                d_value = tl.dot(half_2, tl.trans(own_2), d_value, input_precision=PRECISION)
+            place = _places(d_values, tile, K, WIDE, CELLS)
+            tl.store(place, d_value.to(kind), mask=inside[:, None] & (source < K)[None, :])
+    # This program's share of the weights' gradients.
+    at = program * ALL + channel
+    if OWN_SUMMED:
+        entry = (program * K + source[:, None]) * ALL + channel[None, :]
+        real = (source < K)[:, None] & there[None, :]
+        tl.store(d_own + entry, d_own_1, mask=real)
+        if GATED:
+            tl.store(d_own + entry + OUT, d_own_2, mask=real)
+    if CONSTANT_SUMMED:
+        tl.store(d_constant + at, tl.max(d_constant_1, axis=0), mask=there)
+        if GATED:
+            tl.store(d_constant + at + OUT, tl.max(d_constant_2, axis=0), mask=there)
+    if NORM:
+        tl.store(d_gamma + at, tl.max(d_gamma_1, axis=0), mask=there)
+        tl.store(d_beta + at, tl.max(d_beta_1, axis=0), mask=there)
+        if GATED:
+            tl.store(d_gamma + at + OUT, tl.max(d_gamma_2, axis=0), mask=there)
+            tl.store(d_beta + at + OUT, tl.max(d_beta_2, axis=0), mask=there)
+
+
+@jit
+def _linear_and_norm(
+    values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
+    NUMBER: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr,
+    OUT_WIDE: tl.constexpr, CELLS: tl.constexpr, GATED: tl.constexpr, PRODUCT: tl.constexpr,
+    CONSTANT: tl.constexpr, EXTRA: tl.constexpr, NORM: tl.constexpr, FAR: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The cells' values; z, normalised, and y = z * gamma + beta in two halves; and z's scale.
+
+    Without gates the second half is the first, and without a norm y is z.
+    """
+    ALL: tl.constexpr = 2 * OUT if GATED else OUT
+    channel = tl.arange(0, OUT_WIDE)
+    there = channel < OUT
+    value = _tile(values, tile, inside, K, WIDE, CELLS)
+    z_1 = _given(
+        constant, ids, tables, extra, tile, inside, channel, 0, there,
+        NUMBER, ALL, CELLS, OUT_WIDE, CONSTANT, EXTRA, FAR,
+    )  # fmt: skip
+    if PRODUCT:
+        z_1 = tl.dot(value, own_1, z_1, input_precision=PRECISION)
+    z_2 = z_1
+    if GATED:
+        z_2 = _given(
+            constant, ids, tables, extra, tile, inside, channel, OUT, there,
+            NUMBER, ALL, CELLS, OUT_WIDE, CONSTANT, EXTRA, FAR,
+        )  # fmt: skip
+        if PRODUCT:
+            z_2 = tl.dot(value, own_2, z_2, input_precision=PRECISION)
+    y_1, y_2, scale = z_1, z_2, 1.0
+    if NORM:
+        mean = tl.sum(z_1, axis=1)
+        if GATED:
+            mean += tl.sum(z_2, axis=1)
+        mean = (mean / ALL)[:, None]
+        z_1 = tl.where(there[None, :], z_1 - mean, 0.0)
+        z_2 = tl.where(there[None, :], z_2 - mean, 0.0)
+        square = tl.sum(z_1 * z_1, axis=1)
+        if GATED:
+            square += tl.sum(z_2 * z_2, axis=1)
+        scale = tl.rsqrt(square / ALL + eps)[:, None]
+        z_1 = z_1 * scale
+        z_2 = z_2 * scale
+        y_1 = z_1 * _row(gamma, channel, there) + _row(beta, channel, there)
+        if GATED:
+            y_2 = z_2 * _row(gamma + OUT, channel, there) + _row(beta + OUT, channel, there)
+    return value, z_1, z_2, y_1, y_2, scale
+
+
+@jit
+def _given(
+    constant, ids, tables, extra, tile, inside, channel, first, there,
+    NUMBER: tl.constexpr, ALL: tl.constexpr, CELLS: tl.constexpr, OUT_WIDE: tl.constexpr,
+    CONSTANT: tl.constexpr, EXTRA: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """All that z adds up but for the product, in the channels from ``first``: (CELLS, O')."""
+    z = tl.zeros([CELLS, OUT_WIDE], tl.float32)
+    known = inside[:, None] & there[None, :]
+    for i in tl.static_range(NUMBER):
+        group = tl.load(ids[i] + tile * CELLS + tl.arange(0, CELLS), mask=inside, other=0)
+        if FAR:
+            group = group.to(tl.int64)
+        place = group[:, None] * ALL + first + channel[None, :]
+        z += tl.load(tables[i] + place, mask=known, other=0.0).to(tl.float32)
+    if EXTRA:
+        place = _places(extra + first, tile, ALL, OUT_WIDE, CELLS)
+        z += tl.load(place, mask=known, other=0.0).to(tl.float32)
+    if CONSTANT:
+        z += _row(constant + first, channel, there)
+    return z
+
+
+@jit
+def _summed(ones, values, total, PRECISION: tl.constexpr):
+    """The sum over cells added to a total, of which all 16 rows are alike."""
+    return tl.dot(ones, values.to(ones.dtype), total, input_precision=PRECISION)
+
+
+@jit
+def _row(weights, channel, there):
+    """Weights by channel, as a row to broadcast: (1, O')."""
+    return tl.load(weights + channel, mask=there, other=0.0).to(tl.float32)[None, :]
+
+
+@jit
+def _tile(
+    values, tile, inside, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.constexpr
+):  # fmt: skip
+    """The rows of some cells: (CELLS, K)."""
+    channel = tl.arange(0, WIDE)
+    known = inside[:, None] & (channel < K)[None, :]
+    return tl.load(_places(values, tile, K, WIDE, CELLS), mask=known, other=0.0)
+
+
+@jit
+def _places(values, tile, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.constexpr):
+    """Where the rows of a tile are: (CELLS, K).
+
+    Only the start is told in 64 bits: offsets of that size would take most registers.
+    """
+    start = values + tl.cast(tile, tl.int64) * (CELLS * K)
+    return start + tl.arange(0, CELLS)[:, None] * K + tl.arange(0, WIDE)[None, :]
+
+
+@jit
+def _halves(
+    values, own, K: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr, OUT_WIDE: tl.constexpr,
+    GATED: tl.constexpr,
+):  # fmt: skip
+    """A matrix (K, O) in the values' type, as two halves where gated: (K, O') each."""
+    ALL: tl.constexpr = 2 * OUT if GATED else OUT
+    source, channel = tl.arange(0, WIDE), tl.arange(0, OUT_WIDE)
+    known = (source < K)[:, None] & (channel < OUT)[None, :]
+    place = source[:, None] * ALL + channel[None, :]
+    kind = values.dtype.element_ty
+    own_1 = tl.load(own + place, mask=known, other=0.0).to(kind)
+    own_2 = own_1
+    if GATED:
+        own_2 = tl.load(own + place + OUT, mask=known, other=0.0).to(kind)
+    return own_1, own_2

@@ -1,0 +1,206 @@
+"""Configurations of the models: everything needed to rebuild one, stored beside its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from exchangeable.nn.pooling import Activation
+from exchangeable.nn.pools import Pooling
+
+
+@dataclass(frozen=True)
+class SelfSupervisedConfig:
+    """Everything needed to rebuild the model; the defaults are the text of the paper."""
+
+    in_channels: int
+    """Channels of an observed cell: with one-hot ratings, the number of levels."""
+    out_channels: int
+    """Channels of an answer: a score per level."""
+    order: int = 2
+    """Number of axes."""
+    width: int = 256
+    """Channels of every hidden layer."""
+    depth: int = 9
+    """Exchangeable layers, the last one included."""
+    activation: Activation = "leaky_relu"
+    """What follows every layer but the last."""
+    residual: bool = False
+    """Add a hidden layer's input to its output; without it nine layers hardly train."""
+    bias: bool = True
+    """Whether layers have a bias."""
+    dropout: float = 0.5
+    """Share of channels dropped after every hidden layer but the last one."""
+    hidden_share: float = 0.15
+    """Share of the observed cells that training hides and predicts."""
+    features: tuple[int, ...] = ()
+    """Features that the members of each axis have."""
+    literal: bool = False
+    """As printed: hidden and queried cells stay in the pools as zeros, so that an answer
+    depends on what else is asked."""
+    elementwise: bool = False
+    """Drop single elements in place of whole channels, as the released code does; in the
+    literal form only."""
+
+    def __post_init__(self) -> None:
+        _check_config(self)
+        _check_paper(self)
+        if self.depth < 2:
+            raise ValueError(f"depth must be 2 or more, but is {self.depth}")
+
+    @classmethod
+    def paper(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
+        """As in the text: nine layers of 256, leaky ReLU, dropout after layers 1-7."""
+        return cls(levels, levels, order, literal=True)
+
+    @classmethod
+    def released(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
+        """As in the code that was released: ReLU, skips, no bias, single elements dropped."""
+        return cls(
+            levels,
+            levels,
+            order,
+            activation="relu",
+            residual=True,
+            bias=False,
+            literal=True,
+            elementwise=True,
+        )
+
+
+@dataclass(frozen=True)
+class FactorizedConfig:
+    """Everything needed to rebuild the model; the defaults are the text of the paper."""
+
+    in_channels: int
+    """Channels of an observed cell: with one-hot ratings, the number of levels."""
+    out_channels: int
+    """Channels of an answer: a score per level."""
+    order: int = 2
+    """Number of axes."""
+    encoder: tuple[int, ...] = (220, 220, 100)
+    """Channels of the encoder's layers; the last is pooled along each axis."""
+    factor_sizes: tuple[int, ...] | None = None
+    """Length of the vector that stands for a member, by axis; the encoder's last when None."""
+    maps: bool = False
+    """A learned linear map per axis after pooling; needed where factor sizes differ."""
+    decoder: tuple[int, ...] = (220, 220, 220, 220)
+    """Channels of the decoder's hidden layers; one more layer gives the answer."""
+    activation: Activation = "leaky_relu"
+    """What follows every layer but the last of encoder and decoder."""
+    bias: bool = True
+    """Whether layers have a bias."""
+    dropout: float = 0.5
+    """Share of channels dropped after the last two hidden layers of the decoder."""
+    features: tuple[int, ...] = ()
+    """Features that the members of each axis have."""
+    literal: bool = False
+    """As printed: the decoder pools over observed and queried cells together, so that an
+    answer depends on what else is asked."""
+    elementwise: bool = False
+    """Drop single elements in place of whole channels, as the released code does; in the
+    literal form only."""
+
+    def __post_init__(self) -> None:
+        _check_config(self)
+        _check_paper(self)
+        if not self.encoder or not self.decoder:
+            raise ValueError(
+                f"encoder and decoder must have a layer or more, but are {self.encoder} and "
+                f"{self.decoder}"
+            )
+        if self.factor_sizes is not None and len(self.factor_sizes) != self.order:
+            raise ValueError(
+                f"factor_sizes must give one length for each of {self.order} axes, but are "
+                f"{self.factor_sizes}"
+            )
+
+    @classmethod
+    def paper(cls, levels: int, order: int = 2) -> FactorizedConfig:
+        """As in the text: encoder 220-220-100, no map after pooling, five decoder layers."""
+        return cls(levels, levels, order, literal=True)
+
+    @classmethod
+    def released(cls, levels: int, order: int = 2) -> FactorizedConfig:
+        """As in the code that was released: a learned map per side, single elements dropped."""
+        return cls(levels, levels, order, maps=True, literal=True, elementwise=True)
+
+
+@dataclass(frozen=True)
+class ResidualConfig:
+    """Everything needed to rebuild the model."""
+
+    in_channels: int
+    """Channels of an observed cell."""
+    out_channels: int
+    """Channels of an answer."""
+    order: int = 2
+    """Number of axes."""
+    width: int = 64
+    """Channels of every block."""
+    depth: int = 8
+    """Blocks, the first of which lifts the input to ``width``; a last layer follows them."""
+    pooling: tuple[Pooling, ...] = ("mean", "attention")
+    """What cells read of the groups they belong to, from the second block on."""
+    heads: int = 8
+    """Heads of attention and of least squares."""
+    rank: int = 4
+    """Features of each least-squares regression."""
+    counts: bool = True
+    """Whether cells also read how many cells their groups have."""
+    activation: Activation = "leaky_relu"
+    """Leaky or gated units; gated ones have twice the weights."""
+    dropout: float = 0.15
+    """Share of channels dropped after every block."""
+    prior: int = 0
+    """Rank of the factorization that cells start from and answers are relative to; 0: none."""
+    compared: int = 150_000_000_000
+    """Entries of the table, times members who speak of those they are alike, at most: then those
+    with the most cells do. Two cores take ten seconds for as many."""
+    features: tuple[int, ...] = ()
+    """Features that the members of each axis have."""
+
+    def __post_init__(self) -> None:
+        _check_config(self)
+
+    @classmethod
+    def small(cls, in_channels: int, out_channels: int, order: int = 2) -> ResidualConfig:
+        """Four blocks of 32 with mean pooling: trains in seconds on a CPU."""
+        return cls(in_channels, out_channels, order, width=32, depth=4, pooling=("mean",))
+
+    @classmethod
+    def base(cls, in_channels: int, out_channels: int, order: int = 2) -> ResidualConfig:
+        """Eight blocks of 64 with mean and attention pooling."""
+        return cls(in_channels, out_channels, order)
+
+
+def _check_config(config: SelfSupervisedConfig | FactorizedConfig | ResidualConfig) -> None:
+    """Every number within its range; a tuple's numbers too."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name in ("dropout", "hidden_share"):
+            if not 0 <= value < 1:
+                raise ValueError(f"{field.name} must be in [0, 1), but is {value}")
+        elif isinstance(value, float):
+            raise ValueError(f"{field.name} must be a whole number, but is {value}")
+        elif isinstance(value, int) and not isinstance(value, bool):
+            _check_whole(field.name, value, 0 if field.name == "prior" else 1)
+        elif field.name in ("encoder", "decoder", "factor_sizes", "features") and value:
+            for number in value:
+                _check_whole(field.name, number, 0 if field.name == "features" else 1)
+    if config.features and len(config.features) != config.order:
+        raise ValueError(
+            f"features must give a number for each of {config.order} axes, but are "
+            f"{config.features}"
+        )
+
+
+def _check_paper(config: SelfSupervisedConfig | FactorizedConfig) -> None:
+    if config.activation == "gated":
+        raise ValueError("the paper's models have plain activations, but activation is 'gated'")
+    if config.elementwise and not config.literal:
+        raise ValueError("single elements are dropped with literal=True only")
+
+
+def _check_whole(name: str, number: int, least: int) -> None:
+    if not isinstance(number, int) or number < least:
+        raise ValueError(f"{name} must be a whole number of {least} or more, but is {number}")

@@ -1,0 +1,84 @@
+"""A memory that grows: which groups new cells meet, and what is known and offered then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from exchangeable.arrays.groups import Axes, Directory
+from exchangeable.nn.layers import Features, Layer, Offered
+from exchangeable.nn.pools import Modules, Summaries
+
+
+def all_axes(layers: Modules[Layer[Any, Any]]) -> list[Axes]:
+    """Every subset of the axes by which one of the layers pools."""
+    return list(dict.fromkeys(axes for layer in layers for axes in layer.poolings))
+
+
+def touched_by(index: Tensor, axes: Axes, old: Directory, new: Directory) -> Tensor:
+    """The groups that cells meet, or that were not there before, ascending: (T,)."""
+    ids = new.groups(index, axes).ids
+    added = ids[:0]
+    if len(axes) == 1:
+        added = torch.arange(old.number(axes), new.number(axes), device=ids.device)
+    elif not axes:
+        added = ids.new_zeros(1)
+    else:  # new pairs are met by definition; the empty one has moved
+        added = ids.new_tensor([new.number(axes) - 1])
+    return torch.cat([ids, added]).unique()
+
+
+def members_of(features: Features, touched: Mapping[Axes, Tensor]) -> Features:
+    """The features of those members who are met."""
+    return tuple(None if f is None else f[touched[(axis,)]] for axis, f in enumerate(features))
+
+
+def patched(
+    known: Offered,
+    more: Offered,
+    touched: Mapping[Axes, Tensor],
+    old: Directory,
+    new: Directory,
+) -> Offered:
+    """What was offered, among the groups of a larger directory, with some rows replaced."""
+
+    def patch(rows: Tensor, fresh: Tensor, axes: Axes) -> Tensor:
+        number, met = new.number(axes), touched[axes]
+        if len(met) == number:
+            return fresh
+        if len(rows) == number and (len(axes) < 2 or old.number(axes) == number):
+            return rows.index_copy(0, met, fresh)
+        places = old.places_in(new, axes).to(rows.device)
+        spacious = rows.new_zeros(number, *rows.shape[1:])
+        spacious = spacious.index_copy(0, places, rows[: len(places)])
+        return spacious.index_copy(0, met, fresh)
+
+    on = {}
+    for axes, (rows, by_cell) in known.on.items():
+        fresh = more.on[axes]
+        on[axes] = Summaries(
+            None if rows is None or fresh.rows is None else patch(rows, fresh.rows, axes),
+            tuple(patch(a, b, axes) for a, b in zip(by_cell, fresh.by_cell, strict=True)),
+        )
+    return Offered(on, known.kept)
+
+
+def all_features(known: Features | None, added: Features | None, order: int) -> Features | None:
+    """The features of all members, known ones first."""
+    nothing = (None,) * order
+    if added is not None and len(added) != order:
+        raise ValueError(
+            f"features must be given for each of {order} axes, but came for {len(added)}"
+        )
+    if known is None and added is None:
+        return None
+    pairs = zip(known or nothing, added or nothing, strict=True)
+    return tuple(_stacked(old, new) for old, new in pairs)
+
+
+def _stacked(known: Tensor | None, new: Tensor | None) -> Tensor | None:
+    parts = [part for part in (known, new) if part is not None]
+    return torch.cat(parts) if parts else None

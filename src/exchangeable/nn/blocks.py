@@ -1,0 +1,168 @@
+"""What surrounds the linear layer: dropout, the residual block, and the bottleneck of factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import torch
+from torch import Generator, Tensor, nn
+
+from exchangeable.nn.layers import ArrayOrTensor, Features, Layer, Offered, P, R
+from exchangeable.nn.pool_states import Poolings, Pools, written
+from exchangeable.nn.pooling import PLAIN, Activation, Cells, Finish, Grid, finished, spread
+from exchangeable.nn.pools import MeanPool, Summaries, uniform
+
+
+class ChannelDropout(nn.Module):
+    """Drop whole channels, the same ones in every cell, and scale up those that stay.
+
+    The paper's text; the code released with it drops single elements.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        if not 0 <= share < 1:
+            raise ValueError(f"the share of channels to drop must be in [0, 1), but is {share}")
+        self.share = share
+
+    def draw(self, values: Tensor, channels: int, generator: Generator | None) -> Tensor | None:
+        """A factor for each channel, 0 or 1 / (1 - share): (O,). None when nothing is dropped."""
+        if not self.training or self.share == 0:
+            return None
+        chance = torch.rand(channels, generator=generator, device=_home(generator, values))
+        return (chance >= self.share).to(values) / (1 - self.share)
+
+    def forward(self, x: ArrayOrTensor, generator: Generator | None = None) -> ArrayOrTensor:
+        values = x if isinstance(x, Tensor) else x.values
+        kept = self.draw(values, values.shape[-1], generator)
+        if kept is None:
+            return x
+        return x * kept if isinstance(x, Tensor) else x.trusted(x.support, x.values * kept)
+
+
+class ExchangeableBlock(Layer[P, R]):
+    """A layer with all that surrounds it: linear, norm, activation, dropout, residual.
+
+        y = [x +] dropout(activation([norm](linear(x))))
+
+    A residual needs as many channels out as in. Gated units multiply one half of the
+    linear layer's channels by the SiLU of the other, so that half as many come out.
+    """
+
+    def __init__(
+        self,
+        linear: Layer[P, R],
+        *,
+        activation: Activation = "leaky_relu",
+        norm: bool = False,
+        dropout: float = 0.0,
+        residual: bool = False,
+    ) -> None:
+        super().__init__()
+        if activation not in get_args(Activation):
+            known = ", ".join(get_args(Activation))
+            raise ValueError(f"activation must be one of {known}, but is {activation!r}")
+        if activation == "gated" and linear.out_channels % 2:
+            raise ValueError(f"gated units take channels in pairs, but {linear.out_channels} came")
+        self.linear = linear
+        self.order, self.in_channels = linear.order, linear.in_channels
+        self.out_channels = linear.out_channels // (2 if activation == "gated" else 1)
+        if residual and self.in_channels != self.out_channels:
+            raise ValueError(
+                f"a residual needs as many channels out as in, but they are "
+                f"{self.out_channels} and {self.in_channels}"
+            )
+        self.norm = nn.LayerNorm(linear.out_channels) if norm else None
+        self.activation, self.residual = activation, residual
+        self.dropout = ChannelDropout(dropout)
+
+    @property
+    def poolings(self) -> Poolings:
+        return self.linear.poolings
+
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, P]:
+        return self.linear.pooled(values, cells)
+
+    def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
+        return self.dropout.draw(like, self.out_channels, generator)
+
+    def offered(self, pools: P, features: Features | None = None) -> R:
+        return self.linear.offered(pools, features)
+
+    def read(self, values: Tensor, cells: Cells, offered: R, finish: Finish = PLAIN) -> Tensor:
+        around = Finish(self.norm, self.activation, offered.kept, self.residual)
+        return finished(self.linear.read(values, cells, offered, around), values, finish)
+
+    def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
+        self.linear.check_features(features, shape)
+
+
+class FactorLayer(Layer[Pools, Offered]):
+    """Summarise every member by a vector, and give each cell the vectors of its members.
+
+    The vectors are means of the observed cells' values along each axis, optionally passed
+    through a learned linear map per axis, which also sets how long that axis' vectors are.
+    What a cell held itself does not go on: only the factors do.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        sizes: Sequence[int],
+        *,
+        maps: bool,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if not sizes or min(in_channels, *sizes) < 1:
+            raise ValueError(
+                f"channels and factor sizes must be 1 or more, but are {in_channels} and "
+                f"{tuple(sizes)}"
+            )
+        if not maps and set(sizes) != {in_channels}:
+            raise ValueError(
+                f"without maps every factor has the {in_channels} channels that are pooled, "
+                f"but sizes are {tuple(sizes)}; maps=True lets them differ"
+            )
+        self.order, self.in_channels, self.out_channels = len(sizes), in_channels, sum(sizes)
+        self.pool = MeanPool(in_channels)
+        self.maps = nn.ParameterList(
+            [uniform((in_channels, size), in_channels, generator) for size in sizes if maps]
+        )
+
+    @property
+    def poolings(self) -> Poolings:
+        return {(axis,): (self.pool,) for axis in range(self.order)}
+
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
+        return written(self.poolings, values, cells)
+
+    def factors(self, pools: Pools) -> tuple[Tensor, ...]:
+        """One tensor per axis, of shape (N, size), or of a grid's shape with that axis only."""
+        return tuple(self._factor(pools, axis) for axis in range(self.order))
+
+    def _factor(self, pools: Pools, axis: int) -> Tensor:
+        mean = self.pool.summary(pools.states[(axis,)][0])
+        return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
+
+    def offered(self, pools: Pools, features: Features | None = None) -> Offered:
+        on = {axes: Summaries(self._factor(pools, axes[0]), ()) for axes in pools.states}
+        return Offered(on, pools.kept)
+
+    def read(
+        self, values: Tensor, cells: Cells, offered: Offered, finish: Finish = PLAIN
+    ) -> Tensor:
+        factors = []
+        for axis in range(self.order):
+            rows = offered.on[(axis,)].rows
+            assert rows is not None
+            factors.append(spread(rows, cells.groups((axis,))).to(values.dtype))
+        if isinstance(cells, Grid):
+            factors = [factor.expand(*cells.shape, -1) for factor in factors]
+        return finished(torch.cat(factors, dim=-1), values, finish)
+
+
+def _home(generator: Generator | None, values: Tensor) -> torch.device:
+    """A generator draws on its own device only."""
+    return values.device if generator is None else generator.device

@@ -1,0 +1,142 @@
+"""Jointly exchangeable matrices: rows and columns are the same set, as in a graph."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Generator, Tensor, nn
+
+from exchangeable.nn.layers import Features, Layer, check_sizes
+from exchangeable.nn.pooling import (
+    PLAIN,
+    Cells,
+    Finish,
+    Grid,
+    finished,
+    pool_mean,
+    spread_members,
+    sum_over,
+)
+from exchangeable.nn.pools import uniform
+
+Tying = Literal["joint", "paper"]
+
+
+class JointPools(NamedTuple):
+    """What a jointly exchangeable layer keeps of the observed cells."""
+
+    row: Tensor  # (N, K) mean of each member's row
+    column: Tensor  # (N, K) mean of its column
+    diagonal: Tensor  # (N, K) its own cell, 0 where not observed
+    total: Tensor  # (1, K) mean of all cells
+    trace: Tensor  # (1, K) mean of the diagonal cells
+    values: Tensor  # (E, K) the cells themselves
+    cells: Cells
+    kept: Tensor | None = None  # (O,) the channels that dropout left
+
+
+class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
+    """The most expressive linear map that commutes with relabelling one set on both axes.
+
+    Maron et al. (2019) count 15 such maps, and 2 biases. Written for cell (i, j), with R and
+    C the means of a member's row and column, D its diagonal cell, T the mean of all cells
+    and t that of the diagonal:
+
+        x_ij  x_ji  R_i  R_j  C_i  C_j  D_i  D_j  T  t        in every cell
+        D_i  R_i  C_i  T  t                                   on the diagonal only
+
+    ``weight`` (15, K, O) keeps that order. The paper holds that joint exchangeability ties
+    the row and the column weight (w2 = w3) and leaves x_ij, R_i + C_j and T; that smaller
+    family is ``tying="paper"``. Where cells are missing, means are over the observed ones.
+
+    >>> JointlyExchangeableLinear(1, 1).weight.shape
+    torch.Size([15, 1, 1])
+    >>> JointlyExchangeableLinear(1, 1, tying="paper").weight.shape
+    torch.Size([3, 1, 1])
+    """
+
+    order = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        tying: Tying = "joint",
+        bias: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if tying not in get_args(Tying):
+            raise ValueError(f"tying must be one of {', '.join(get_args(Tying))}, but is {tying!r}")
+        check_sizes(self.order, in_channels, out_channels)
+        self.in_channels, self.out_channels, self.tying = in_channels, out_channels, tying
+        maps, biases = (15, 2) if tying == "joint" else (3, 1)
+        self.weight = uniform((maps, in_channels, out_channels), maps * in_channels, generator)
+        self.bias = nn.Parameter(torch.zeros(biases, out_channels)) if bias else None
+
+    def check(self, values: Tensor, cells: Cells) -> None:
+        super().check(values, cells)
+        if cells.shape[0] != cells.shape[1]:
+            raise ValueError(
+                f"a jointly exchangeable matrix has as many rows as columns, but this one has "
+                f"shape {cells.shape}"
+            )
+
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, JointPools]:
+        shape, on_diagonal = (cells.shape[0], values.shape[-1]), _on_diagonal(values, cells)
+        everything, rows = cells.groups(()), cells.groups((0,))
+        looped = sum_over(values * on_diagonal, everything)
+        loops = sum_over(on_diagonal, everything).clamp(min=1)
+        return values, JointPools(
+            row=pool_mean(values, rows).reshape(shape),
+            column=pool_mean(values, cells.groups((1,))).reshape(shape),
+            diagonal=sum_over(values * on_diagonal, rows).reshape(shape).to(values.dtype),
+            total=pool_mean(values, everything).reshape(1, shape[1]),
+            trace=(looped / loops).reshape(1, shape[1]).to(values.dtype),
+            values=values,
+            cells=cells,
+        )
+
+    def offered(self, pools: JointPools, features: Features | None = None) -> JointPools:
+        return pools
+
+    def read(
+        self, values: Tensor, cells: Cells, offered: JointPools, finish: Finish = PLAIN
+    ) -> Tensor:
+        return finished(self._read(values, cells, offered), values, finish)
+
+    def _read(self, values: Tensor, cells: Cells, pools: JointPools) -> Tensor:
+        row, column, diagonal, total, trace = pools[:5]
+        if self.tying == "paper":
+            own, line, whole = self.weight
+            y = values @ own + total.squeeze(0) @ whole
+            y = y + spread_members(row @ line, cells, 0) + spread_members(column @ line, cells, 1)
+            return y if self.bias is None else y + self.bias[0]
+        w = self.weight
+        every = (total @ w[8] + trace @ w[9]).squeeze(0)
+        loop = diagonal @ w[10] + row @ w[11] + column @ w[12] + total @ w[13] + trace @ w[14]
+        if self.bias is not None:
+            every, loop = every + self.bias[0], loop + self.bias[1]
+        y = values @ w[0] + _transposed(cells, pools) @ w[1] + every
+        y = y + spread_members(row @ w[2] + column @ w[4] + diagonal @ w[6], cells, 0)
+        y = y + spread_members(row @ w[3] + column @ w[5] + diagonal @ w[7], cells, 1)
+        return y + _on_diagonal(values, cells) * spread_members(loop, cells, 0)
+
+
+def _on_diagonal(values: Tensor, cells: Cells) -> Tensor:
+    """1 for cells whose members are the same and 0 for others: (E, 1)."""
+    if isinstance(cells, Grid):
+        return torch.eye(cells.shape[0], dtype=values.dtype, device=values.device).unsqueeze(-1)
+    return (cells.index[:, :1] == cells.index[:, 1:]).to(values.dtype)
+
+
+def _transposed(cells: Cells, pools: JointPools) -> Tensor:
+    """What was observed in the mirrored cell (j, i) of each cell (i, j), 0 if nothing was."""
+    if isinstance(cells, Grid) or isinstance(pools.cells, Grid):
+        if not isinstance(cells, Grid) or not isinstance(pools.cells, Grid):
+            raise ValueError("pools of a full matrix are read by a full matrix, and lists by lists")
+        return pools.values.transpose(0, 1)
+    padded = torch.cat([pools.values, pools.values.new_zeros(1, pools.values.shape[1])])
+    return padded[pools.cells.find(cells.index.flip(1))]

@@ -1,0 +1,272 @@
+"""Equivariant layers: observed cells write to pools, and every cell reads its own.
+
+A layer has two halves. ``write`` pools the observed cells; ``read`` gives any cell, observed
+or queried, its new values from its own and from what is ``offered`` by the pools it belongs
+to. Called on an array a layer does both: array in, array on the same cells out. Called on a
+plain tensor of shape (N_1, ..., N_D, K) it does the same for a full grid, without building an
+index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.groups import Axes, proper_subsets
+from exchangeable.nn.pool_states import Poolings, Pools, written
+from exchangeable.nn.pooling import PLAIN, AnyGroups, Cells, Finish, Grid, added, combined
+from exchangeable.nn.pools import Modules, PooledTerm, Pooling, Summaries, uniform
+
+Features = tuple[Tensor | None, ...]
+"""For each axis the features of its members, (N, F), or None where it has none."""
+ArrayOrTensor = TypeVar("ArrayOrTensor", ExchangeableArray, Tensor)
+
+
+class Kept(Protocol):
+    """Something that knows which channels dropout left."""
+
+    @property
+    def kept(self) -> Tensor | None: ...
+
+    def _replace(self, *, kept: Tensor | None) -> Self: ...
+
+
+P = TypeVar("P", bound=Kept)
+R = TypeVar("R", bound=Kept)
+
+
+class Offered(NamedTuple):
+    """What the pools of a layer offer to cells: for each subset of the axes, a row per group."""
+
+    on: Mapping[Axes, Summaries]
+    kept: Tensor | None = None
+
+
+class Layer(nn.Module, Generic[P, R]):
+    """What every layer offers: to ``write`` pools P, and to ``read`` what they come to, R."""
+
+    order: int
+    in_channels: int
+    out_channels: int
+
+    @property
+    def poolings(self) -> Poolings:
+        """By which axes the layer pools, and how."""
+        raise NotImplementedError(f"pools of {type(self).__name__} cannot be merged or extended")
+
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, P]:
+        """The values of ``cells``, (E, K), as they came, and their pools.
+
+        Who goes on with the values that are given back has their gradient added where that of
+        the pools is computed, which saves passes over the cells.
+        """
+        raise NotImplementedError
+
+    def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
+        """In training, a factor for each channel that is given out, 0 where it is dropped."""
+        return None
+
+    def write(self, values: Tensor, cells: Cells, generator: Generator | None = None) -> P:
+        """Pool the observed ``cells``, and draw which channels all cells will lose."""
+        return self.pooled(values, cells)[1]._replace(kept=self.draw(values, generator))
+
+    def offered(self, pools: P, features: Features | None = None) -> R:
+        """What there is to read: worked out once per table, for any number of cells."""
+        raise NotImplementedError
+
+    def read(self, values: Tensor, cells: Cells, offered: R, finish: Finish = PLAIN) -> Tensor:
+        """New values of any ``cells``, from their own and what is offered: (Q, K) -> (Q, O)."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        x: ArrayOrTensor,
+        features: Features | None = None,
+        generator: Generator | None = None,
+    ) -> ArrayOrTensor:
+        values, cells = (x, grid_of(x)) if isinstance(x, Tensor) else (x.values, x.support)
+        self.check(values, cells)
+        self.check_features(features, cells.shape)
+        if isinstance(x, Tensor) and not x.isfinite().all():
+            first = tuple((~x.isfinite()).any(dim=-1).nonzero()[0].tolist())
+            raise ValueError(f"values must be finite, but cell {first} holds {x[first].tolist()}")
+        offered = self.offered(self.write(values, cells, generator), features)
+        y = self.read(values, cells, offered)
+        return y if isinstance(x, Tensor) else x.trusted(x.support, y)
+
+    def check(self, values: Tensor, cells: Cells) -> None:
+        """Raise unless the layer can run on these cells and values."""
+        if cells.order != self.order:
+            raise ValueError(
+                f"the layer is for arrays of order {self.order}, but this one has shape "
+                f"{cells.shape}"
+            )
+        if values.shape[-1] != self.in_channels:
+            raise ValueError(
+                f"the layer takes {self.in_channels} channels, but the array has {values.shape[-1]}"
+            )
+        _check_home("values", values, next(self.parameters(), values))
+
+    def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
+        """Raise unless these are the features that the layer takes of an array of ``shape``."""
+        if features is not None and any(part is not None for part in features):
+            raise ValueError("the layer was made without features, but some came")
+
+
+def grid_of(dense: Tensor) -> Grid:
+    """The cells of a full tensor (N_1, ..., N_D, K)."""
+    return Grid(tuple(dense.shape[:-1]), dense.device)
+
+
+class ExchangeableLinear(Layer[Pools, Offered]):
+    """The most expressive linear map that commutes with permuting each axis (Theorem 5.1).
+
+    There is a weight matrix for every subset S of the axes, applied to what is pooled of
+    the observed cells that agree with the output cell on S:
+
+        y = b + x @ W  +  sum over proper subsets S of  unpool_S(pool_S(x) @ W_S)
+
+    With mean pooling and a matrix these are the terms of equation (4): the cell itself
+    (``own``), the whole matrix, its row and its column (``terms`` in the order of ``axes``:
+    (), (0,), (1,)). The equations of the paper number their weights; ours are named by S.
+
+    Beyond the paper: several poolings side by side, the size of each group as two more
+    channels (``counts``), and ``features`` of the members of each axis (their number per
+    axis), which enter as unpool(features @ U). Broadcasting them over the array, as the
+    paper has it, gives the cell's own term of the same; pools of them come a layer later.
+
+    >>> layer = ExchangeableLinear(1, 8, order=2)
+    >>> layer.axes
+    ((), (0,), (1,))
+    >>> sum(weight.numel() for weight in layer.parameters())
+    40
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        order: int,
+        pooling: Sequence[Pooling] = ("mean",),
+        counts: bool = False,
+        features: Sequence[int] = (),
+        bias: bool = True,
+        heads: int = 1,
+        rank: int = 4,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(order, in_channels, out_channels)
+        if not pooling or isinstance(pooling, str):
+            raise ValueError(f"pooling must be a tuple of one name or more, but is {pooling!r}")
+        if features and (len(features) != order or min(features) < 0):
+            raise ValueError(
+                f"features must give a number for each of the {order} axes, but are {features}"
+            )
+        self.order, self.in_channels, self.out_channels = order, in_channels, out_channels
+        self.axes = proper_subsets(order)
+        fan_in = in_channels * (1 + len(self.axes) * len(pooling)) + sum(features)
+        self.own = uniform((in_channels, out_channels), fan_in, generator)
+        self.terms = Modules[PooledTerm](
+            PooledTerm(
+                in_channels,
+                out_channels,
+                pooling,
+                counts=counts,
+                heads=heads,
+                rank=rank,
+                fan_in=fan_in,
+                generator=generator,
+            )
+            for _ in self.axes
+        )
+        self.features = nn.ParameterList(
+            [uniform((size, out_channels), fan_in, generator) for size in features]
+        )
+        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
+
+    def silence(self) -> None:
+        """Let the layer give out zeros until it has learned otherwise."""
+        pooled = [weight for term in self.terms for weight in term.weights]
+        for weight in [self.own, *pooled, *self.features]:
+            nn.init.zeros_(weight)
+
+    @property
+    def poolings(self) -> Poolings:
+        return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
+
+    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
+        return written(self.poolings, values, cells)
+
+    def offered(self, pools: Pools, features: Features | None = None) -> Offered:
+        on = {}
+        for axes, term in zip(self.axes, self.terms, strict=True):
+            if axes not in pools.states:
+                continue  # what is not there is not asked for
+            rows, by_cell = term.summaries(pools.states[axes], self.own.dtype)
+            members = features[axes[0]] if features is not None and len(axes) == 1 else None
+            if members is not None:
+                more = members @ self.features[axes[0]]
+                # A grid has its groups in as many dimensions as axes.
+                more = more.reshape(*pools.states[axes][0][-1].shape[:-1], -1)
+                rows = more if rows is None else rows + more
+            on[axes] = Summaries(rows, by_cell)
+        return Offered(on, pools.kept)
+
+    def read(
+        self, values: Tensor, cells: Cells, offered: Offered, finish: Finish = PLAIN
+    ) -> Tensor:
+        constant: Tensor | None = self.bias
+        rows: list[tuple[Tensor, AnyGroups]] = []
+        more: Tensor | None = None
+        for axes, term in zip(self.axes, self.terms, strict=True):
+            groups, summaries = cells.groups(axes), offered.on[axes]
+            if summaries.rows is not None:
+                if axes:
+                    rows.append((summaries.rows, groups))
+                else:
+                    everyone = summaries.rows.flatten()
+                    constant = everyone if constant is None else constant + everyone
+            answers = term.answers(summaries, values, groups)
+            if answers is not None:
+                more = answers if more is None else added(more, answers)
+        return combined(values, self.own, constant, rows, more, finish)
+
+    def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
+        members = (None,) * self.order if features is None else features
+        sizes = [weight.shape[0] for weight in self.features] or [0] * self.order
+        wanted = [(n, size) if size else None for n, size in zip(shape, sizes, strict=True)]
+        came = [tuple(f.shape) if isinstance(f, Tensor) else f for f in members]
+        if isinstance(members, Tensor) or came != wanted:
+            raise ValueError(f"features must have shapes {wanted}, one per axis, but have {came}")
+        for axis, f in enumerate(members):
+            if f is None:
+                continue
+            _check_home(f"features of axis {axis}", f, self.own)
+            if not f.isfinite().all():
+                member = int((~f.isfinite()).nonzero()[0, 0])
+                raise ValueError(
+                    f"features must be finite, but member {member} of axis {axis} has "
+                    f"{f[member].tolist()}"
+                )
+
+
+def _check_home(name: str, given: Tensor, weight: Tensor) -> None:
+    if (weight.dtype, weight.device) != (given.dtype, given.device):
+        raise ValueError(
+            f"{name} must be {weight.dtype} on {weight.device} as the layer's weights are, but "
+            f"are {given.dtype} on {given.device}"
+        )
+
+
+def check_sizes(order: int, in_channels: int, out_channels: int) -> None:
+    if min(order, in_channels, out_channels) < 1:
+        raise ValueError(
+            f"order and channels must be 1 or more, but are order={order}, "
+            f"in_channels={in_channels}, out_channels={out_channels}"
+        )

@@ -1,0 +1,289 @@
+"""Poolings as modules: the learned part of each, around the pure functions of ``pooling``.
+
+Every ``Pool`` writes cells into a state and summarises a state as one row per group. What a
+cell reads is its group's row, except in least squares, where it depends on the cell's own
+features too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
+
+import torch
+from torch import Generator, Tensor, nn
+
+from exchangeable.nn import pooling
+from exchangeable.nn.pooling import AnyGroups, State, spread
+
+M = TypeVar("M", bound=nn.Module)
+Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]
+
+
+def uniform(shape: tuple[int, ...], fan_in: int, generator: Generator | None) -> nn.Parameter:
+    """Weights drawn between plus and minus 1 / sqrt(fan_in)."""
+    bound = max(fan_in, 1) ** -0.5
+    home = torch.get_default_device()  # a generator may be on another device than the weights
+    weights = torch.empty(shape, device=home if generator is None else generator.device)
+    return nn.Parameter(weights.uniform_(-bound, bound, generator=generator).to(home))
+
+
+class Modules(nn.ModuleList, Generic[M]):
+    """A ``ModuleList`` that knows what kind of modules it holds."""
+
+    def __iter__(self) -> Iterator[M]:
+        return super().__iter__()  # type: ignore[return-value]
+
+    def __getitem__(self, number: int) -> M:  # type: ignore[override]
+        return super().__getitem__(number)  # type: ignore[return-value]
+
+
+class Pool(nn.Module):
+    """One way of summarising groups of cells."""
+
+    channels: int
+    """How many channels a cell reads."""
+    by_cell = False
+    """Whether cells of one group may read different things."""
+    peaked = False
+    """Whether a state begins with a peak, to which its other parts refer."""
+    neutral: tuple[float, ...] = (0.0, 0.0)
+    """What each part of the state is for a group without cells."""
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        """The state of each group's cells: (E, K) -> parts of shape (G, ...)."""
+        return pooling.write_sum(values, groups)
+
+    def aligned(self, state: State, peak: Tensor) -> State:
+        """The state with its sums referring to another peak, no lower than its own."""
+        raise NotImplementedError(f"states of {type(self).__name__} have no peak")
+
+    def summary(self, state: State) -> Tensor:
+        """What there is to read of each group, in one row: (G, R)."""
+        raise NotImplementedError
+
+    def answer(self, summary: Tensor, values: Tensor) -> Tensor:
+        """What a cell reads, from its group's row and its own values: (E, R), (E, K) -> (E, C)."""
+        return summary
+
+
+class SumPool(Pool):
+    """The sum of the group's cells."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+
+    def summary(self, state: State) -> Tensor:
+        return pooling.read_sum(state)
+
+
+class MeanPool(SumPool):
+    """The average of the group's cells, 0 when there are none."""
+
+    def summary(self, state: State) -> Tensor:
+        return pooling.read_mean(state)
+
+
+class MaxPool(SumPool):
+    """The largest value of each channel in the group, 0 when it is empty."""
+
+    peaked = True
+    neutral = (-math.inf, 0.0, 0.0, 0.0)
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        return pooling.write_max(values, groups)
+
+    def aligned(self, state: State, peak: Tensor) -> State:
+        return pooling.align_max(state, peak)
+
+    def summary(self, state: State) -> Tensor:
+        return pooling.read_max(state)
+
+
+class CountPool(Pool):
+    """How many cells the group has, n, as log(1 + n) / 10 and 1 / (1 + n).
+
+    A mean hides how many cells were averaged, and without it no layer can shrink. The
+    tenth brings counts up to a hundred million into the range of other channels.
+    """
+
+    channels = 2
+    neutral = (0.0,)
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        return (pooling.count_over(values, groups),)
+
+    def summary(self, state: State) -> Tensor:
+        (count,) = state
+        return torch.cat([count.log1p() / 10, 1 / (1 + count)], dim=-1)
+
+
+class AttentionPool(Pool):
+    """An average of the group's cells weighted by a softmax of learned scores, head by head."""
+
+    peaked = True
+    neutral = (-math.inf, 0.0, 0.0, 0.0)
+
+    def __init__(self, channels: int, heads: int, generator: Generator | None = None) -> None:
+        super().__init__()
+        if heads < 1 or channels % heads:
+            raise ValueError(f"heads must divide the {channels} channels, but are {heads}")
+        self.channels = channels
+        self.scores = uniform((channels, heads), channels, generator)
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        return self.weighed(values, values @ self.scores, groups)
+
+    def weighed(self, values: Tensor, scores: Tensor, groups: AnyGroups) -> State:
+        """The state of cells whose scores are known: (E, K), (E, H)."""
+        return pooling.write_attention(values, scores, groups)
+
+    def aligned(self, state: State, peak: Tensor) -> State:
+        return pooling.align_attention(state, peak)
+
+    def summary(self, state: State) -> Tensor:
+        return pooling.read_attention(state)
+
+
+class LeastSquaresPool(Pool):
+    """Each group regresses a learned target of its cells on learned features of them.
+
+    A cell with features f reads f.w and f'Cf, the regression's answer for it and how
+    uncertain that is: one of each per head. Regressing rows and columns in turn is what
+    Bayesian matrix factorization does.
+    """
+
+    by_cell = True
+    neutral = (0.0, 0.0, 0.0)
+
+    def __init__(
+        self, channels: int, heads: int, rank: int, generator: Generator | None = None
+    ) -> None:
+        super().__init__()
+        if heads < 1 or rank < 1:
+            raise ValueError(f"heads and rank must be 1 or more, but are {heads} and {rank}")
+        self.channels = 2 * heads
+        self.heads, self.rank = heads, rank
+        self.features = uniform((channels, heads * rank), channels, generator)
+        self.targets = uniform((channels, heads), channels, generator)
+        self.log_prior = nn.Parameter(torch.zeros(heads, rank))
+        self.log_noise = nn.Parameter(torch.zeros(heads))
+
+    def write(self, values: Tensor, groups: AnyGroups) -> State:
+        return pooling.write_least_squares(self._features(values), values @ self.targets, groups)
+
+    def summary(self, state: State) -> Tensor:
+        # Beyond e^-16 and e^16 a precision is as good as none, or as certainty.
+        prior, noise = (log.clamp(-16, 16).exp() for log in (self.log_prior, self.log_noise))
+        solution, covariance = pooling.solve_least_squares(state, prior, noise)
+        return torch.cat([solution.flatten(-2), covariance.flatten(-3)], dim=-1)
+
+    def answer(self, summary: Tensor, values: Tensor) -> Tensor:
+        size = self.heads * self.rank
+        solution, covariance = summary.split([size, size * self.rank], dim=-1)
+        return pooling.read_least_squares(
+            self._features(values),
+            solution.unflatten(-1, (self.heads, self.rank)),
+            covariance.unflatten(-1, (self.heads, self.rank, self.rank)),
+        )
+
+    def _features(self, values: Tensor) -> Tensor:
+        return (values @ self.features).unflatten(-1, (self.heads, self.rank))
+
+
+def make_pool(
+    kind: Pooling, channels: int, *, heads: int, rank: int, generator: Generator | None = None
+) -> Pool:
+    """The pool that a configuration names."""
+    match kind:
+        case "mean":
+            return MeanPool(channels)
+        case "sum":
+            return SumPool(channels)
+        case "max":
+            return MaxPool(channels)
+        case "attention":
+            return AttentionPool(channels, heads, generator)
+        case "least_squares":
+            return LeastSquaresPool(channels, heads, rank, generator)
+    raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, but is {kind!r}")
+
+
+class Summaries(NamedTuple):
+    """What cells read of the groups on some axes."""
+
+    rows: Tensor | None  # (G, O), already multiplied: that costs a row per group, not per cell
+    by_cell: tuple[Tensor, ...]  # (G, R) each, of pools that answer each cell in its own way
+
+
+class PooledTerm(nn.Module):
+    """One term of a layer: pool the cells that agree on some axes, multiply, give back."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        pooling: Sequence[Pooling],
+        *,
+        counts: bool,
+        heads: int,
+        rank: int,
+        fan_in: int,
+        generator: Generator | None,
+    ) -> None:
+        super().__init__()
+        pools = [
+            make_pool(kind, in_channels, heads=heads, rank=rank, generator=generator)
+            for kind in pooling
+        ]
+        self.pools = Modules[Pool]([*pools, CountPool()] if counts else pools)
+        self.weights = nn.ParameterList(
+            [uniform((pool.channels, out_channels), fan_in, generator) for pool in self.pools]
+        )
+
+    def summaries(self, states: tuple[State, ...], dtype: torch.dtype) -> Summaries:
+        """What there is to read of each group, from the states of its pools."""
+        known = list(zip(self.pools, states, self.weights, strict=True))
+        by_cell = tuple(pool.summary(state).to(dtype) for pool, state, _ in known if pool.by_cell)
+        by_group = [each for each in known if not each[0].by_cell]
+        if not by_group:
+            return Summaries(None, by_cell)
+        rows = _rows_at_once(by_group)
+        if rows is not None:
+            return Summaries(rows, by_cell)
+        summary = torch.cat([pool.summary(state).to(dtype) for pool, state, _ in by_group], dim=-1)
+        # Groups are few: one product in full precision is cheaper than several in half.
+        narrow = torch.is_autocast_enabled(summary.device.type)
+        with torch.autocast(summary.device.type, enabled=False) if narrow else nullcontext():
+            return Summaries(summary @ torch.cat([weight for *_, weight in by_group]), by_cell)
+
+    def answers(self, summaries: Summaries, values: Tensor, groups: AnyGroups) -> Tensor | None:
+        """What cells read that depends on themselves: (E, O)."""
+        if not summaries.by_cell:
+            return None
+        total = None
+        weights = [w for pool, w in zip(self.pools, self.weights, strict=True) if pool.by_cell]
+        pools = [pool for pool in self.pools if pool.by_cell]
+        for pool, summary, weight in zip(pools, summaries.by_cell, weights, strict=True):
+            more = pool.answer(spread(summary, groups), values) @ weight
+            total = more if total is None else total + more
+        return total
+
+
+def _rows_at_once(known: Sequence[tuple[Pool, State, Tensor]]) -> Tensor | None:
+    """Summaries times weights by one kernel, for an average, attention and counts on a GPU."""
+    by_kind = {type(pool): (state, weight) for pool, state, weight in known}
+    kinds = {MeanPool, AttentionPool, CountPool}
+    if not known[0][1][-1].is_cuda or len(by_kind) < len(known) or not set(by_kind) <= kinds:
+        return None
+    from exchangeable.kernels import Sums, Weights, summable, summarised
+
+    (total, _), mean = by_kind.get(MeanPool, ((None, None), None))
+    (_, weight, weighted, _), attention = by_kind.get(AttentionPool, ((None,) * 4, None))
+    _, counts = by_kind.get(CountPool, ((), None))
+    sums = Sums(known[0][1][-1], total, weight, weighted)
+    weights = Weights(mean, attention, counts)
+    return summarised(sums, weights) if summable(sums, weights) else None

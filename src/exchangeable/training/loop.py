@@ -1,0 +1,446 @@
+"""Training: hide some of the cells, predict them from the others, step; again and again.
+
+What is hidden is drawn anew each step. Weights are averaged as training goes, judged on
+validation cells that are never trained on, and the best that were judged are the result. On a
+CPU, with as many threads, a run is a function of its seed, and one that was stopped and resumed
+ends with the same weights, bit for bit, as one that never was.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.errors import Failed, InputError
+from exchangeable.models.memory import MemoryModel
+from exchangeable.models.prior import Prior, prior_of
+from exchangeable.models.stream import Plan
+from exchangeable.nn.layers import Features
+from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
+from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.threads import threads_for
+from exchangeable.training.config import Precision, TrainingConfig
+from exchangeable.training.cuda_graph import Captured, capturable
+from exchangeable.training.examples import Shown, Turns
+from exchangeable.training.masking import sampler_of, scattered
+from exchangeable.training.samplers import Full, Sampler
+from exchangeable.values.codecs import Codec, Reference, loss_of
+
+READ_AT_ONCE = 2**17
+"""Cells that are answered together, which bounds the memory that answering takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is trained on: cells with one channel, their values, and what choices are made on."""
+
+    observed: ExchangeableArray
+    validation: ExchangeableArray
+    reference: Reference
+    features: Features | None = None
+
+    def to(self, device: torch.device) -> Task:
+        moved = tuple(None if f is None else f.to(device) for f in self.features or ())
+        return Task(
+            self.observed.to(device),
+            self.validation.to(device),
+            self.reference,
+            moved if self.features is not None else None,
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands."""
+
+    step: int
+    steps: int
+    loss: float
+    """Not a number before the first step."""
+    validation: float | None
+    """RMSE on the validation cells at the last look."""
+    best: float | None
+    cells_per_second: float
+    seconds_left: float
+
+
+@dataclass(eq=False)
+class Run:
+    """All that changes while a model is trained, and all that is needed to go on with it."""
+
+    model: MemoryModel
+    averaged: MemoryModel
+    best: MemoryModel
+    optimiser: torch.optim.AdamW
+    draws: np.random.Generator
+    drops: torch.Generator
+    step: int = 0
+    looks_without_gain: int = 0
+    best_step: int = 0
+    best_rmse: float = math.inf
+    history: list[dict[str, float]] = field(default_factory=list)
+    """At each look: step, loss, validation RMSE."""
+    views: list[int] = field(default_factory=list)
+    """What tells the sets of hidden cells that take turns, where there is a prior."""
+
+    @classmethod
+    def start(cls, model: MemoryModel, config: TrainingConfig) -> Run:
+        """Before the first step."""
+        weights = list(model.parameters())
+        optimiser = torch.optim.AdamW(
+            weights,
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=weights[0].is_cuda,
+        )
+        return cls(
+            model,
+            copy.deepcopy(model).eval(),
+            copy.deepcopy(model).eval(),
+            optimiser,
+            np.random.default_rng(config.seed),
+            torch.Generator().manual_seed(config.seed),
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """As tensors and as JSON; ``restore`` takes it back."""
+        tensors = {"drops": self.drops.get_state()}
+        for name in ("model", "averaged", "best"):
+            weights = getattr(self, name).state_dict()
+            tensors |= {f"{name}.{key}": weight for key, weight in weights.items()}
+        for number, moments in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{number}.{key}": value for key, value in moments.items()}
+        numbers = {name: copy.copy(getattr(self, name)) for name in _COUNTED}
+        # JSON has no infinity: before the first look there is no best.
+        numbers["best_rmse"] = self.best_rmse if math.isfinite(self.best_rmse) else None
+        return tensors, {**numbers, "draws": self.draws.bit_generator.state}
+
+    def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Go back to where ``state`` was taken."""
+        for name in ("model", "averaged", "best"):
+            getattr(self, name).load_state_dict(_below(tensors, f"{name}."))
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, value in _below(tensors, "optimiser.").items():
+            number, _, part = key.partition(".")
+            moments.setdefault(int(number), {})[part] = value
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        self.drops.set_state(tensors["drops"])
+        self.draws.bit_generator.state = numbers["draws"]
+        for name in _COUNTED:
+            setattr(self, name, numbers[name])
+        if numbers["best_rmse"] is None:
+            self.best_rmse = math.inf
+
+    def average(self, share: float) -> None:
+        """Move the averaged weights towards those of the model; quickly at first."""
+        share = min(share, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            means: list[Tensor] = list(self.averaged.parameters())
+            weights: list[Tensor] = list(self.model.parameters())
+            torch._foreach_lerp_(means, weights, 1 - share)
+
+    def judge(self, rmse: float, loss: float) -> None:
+        """Keep the averaged weights if nothing judged before was as good."""
+        _check_finite("RMSE on validation cells", rmse, self.step)
+        self.history.append({"step": self.step, "loss": loss, "validation_rmse": rmse})
+        if rmse < self.best_rmse:
+            self.best_rmse, self.best_step, self.looks_without_gain = rmse, self.step, 0
+            self.best.load_state_dict(self.averaged.state_dict())
+        else:
+            self.looks_without_gain += 1
+
+
+_COUNTED = ("step", "looks_without_gain", "best_step", "best_rmse", "history", "views")
+
+
+@dataclass(frozen=True)
+class How:
+    """How steps are carried out, which has no say in what comes out but for rounding."""
+
+    precision: Precision = "auto"
+    plan: Plan | None = None
+    """How cells pass through the model where a step over all at once would not fit."""
+    among: Processes = ALONE
+
+
+def train(
+    run: Run,
+    codec: Codec,
+    task: Task,
+    config: TrainingConfig,
+    *,
+    how: How | None = None,
+    report: Callable[[Progress], None] | None = None,
+    save: Callable[[Run], None] | None = None,
+    save_every: float = 60.0,
+) -> None:
+    """Run to the end, or until Ctrl-C or SIGTERM: then what there is is saved, and that is said.
+
+    The result is ``run.best``: the averaged weights of the step that did best on the validation
+    cells, or of the last one where there are none. The weights a run starts with are judged
+    too, so that it never ends with worse ones.
+    """
+    device, how = next(run.model.parameters()).device, how or How()
+    _check_hidden(run.model, config, how)
+    task = task.to(device)
+    sampler = sampler_of(task.observed.support, config)
+    turns = Turns(task.observed, task.reference, run.model, config, sampler)
+    started, first, saved = time.perf_counter(), run.step, time.perf_counter()
+    loss, cells = math.nan, 0
+    captured = _captured(run, codec, task, sampler, config, how)
+    with (
+        stoppable() as asked_to_stop,
+        clear_about_memory(),
+        threads_for(len(task.observed), device),
+    ):
+        judged = bool(len(task.validation))
+        if report is not None and run.model.prior_rank:  # to be fitted, which takes a while
+            report(_progress(run, config, loss, 0, 1.0, 1))
+        looks = _looks(run.model, task, config) if judged else []
+
+        def look() -> float:
+            seen = [validation_rmse(run.averaged, codec, *one, how) for one in looks]
+            return sum(seen) / len(seen)
+
+        if run.step == 0 and judged and not run.history:
+            run.judge(look(), loss=0.0)
+        while run.step < config.steps and not _given_up(run, config):
+            run.views, shown = turns.shown(run.views, run.step, run.draws)
+            try:
+                loss = take_step(run, codec, task, shown, config, how, captured)
+            except Failed:
+                if save is not None:
+                    save(run)  # the best weights so far are worth keeping
+                raise
+            run.step += 1
+            run.average(config.average)
+            cells += len(shown.cells)
+            last = run.step == config.steps
+            if judged and (run.step % config.evaluate_every == 0 or last):
+                run.judge(look(), loss)
+            now = time.perf_counter()
+            if report is not None:
+                report(_progress(run, config, loss, cells, now - started, run.step - first))
+            stopping = how.among.any(asked_to_stop())
+            if save is not None and (stopping or now - saved > save_every):
+                save(run)
+                saved = now
+            if stopping:
+                raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, as asked")
+        if not judged:
+            run.best.load_state_dict(run.averaged.state_dict())
+            run.best_step = run.step
+
+
+def take_step(
+    run: Run,
+    codec: Codec,
+    task: Task,
+    shown: Shown,
+    config: TrainingConfig,
+    how: How,
+    captured: Captured | None = None,
+) -> float:
+    """Predict what is hidden, and move the weights; the loss before that."""
+    some, hide, known = shown
+    device = some.values.device
+    first, last = how.among.share(len(some))
+    mine = hide[first:last].nonzero().squeeze(1)
+    truth = some.values[first:last].index_select(0, mine).squeeze(1).float()
+    run.model.train()
+    if captured is not None:
+        writers = hide if config.hide == "nothing" else ~hide
+        outputs = captured(writers, run.drops, known).index_select(0, mine)
+    elif config.hide == "nothing":
+        with narrow(device, how.precision):
+            seen = encoded(some, codec, task.reference)
+            outputs = run.model(seen, some.support, task.features, run.drops)
+    else:
+        with narrow(device, how.precision):
+            outputs = run.model.rebuild(
+                some,
+                hide,
+                task.features,
+                run.drops,
+                encode=encoding(codec, task.reference),
+                known=known,
+                plan=how.plan,
+                among=how.among,
+            )
+    answers = codec.read(outputs.float(), task.reference)
+    loss = loss_of(answers, truth, task.reference, config.loss, config.squared_weight)
+    if how.among.size > 1:  # the mean over all hidden cells is a mean of the processes' means
+        loss = loss * (len(truth) / hide.sum()) if len(truth) else outputs.sum()
+    run.optimiser.param_groups[0]["lr"] = config.rate(run.step)
+    run.optimiser.zero_grad()
+    loss.backward()
+    (total,) = how.among.summed([loss.detach()])
+    _check_finite("loss", float(total), run.step)
+    _sum_gradients(run.model, how.among)
+    torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
+    run.optimiser.step()
+    return float(total)
+
+
+def _check_hidden(model: MemoryModel, config: TrainingConfig, how: How) -> None:
+    if config.hide != "nothing":
+        return
+    if model.prior_rank:
+        raise InputError("a model with a prior learns from hidden cells, but nothing is hidden")
+    if how.plan is not None or how.among.size > 1:
+        raise InputError("with nothing hidden a step is over all cells at once, on one process")
+
+
+def _captured(
+    run: Run, codec: Codec, task: Task, sampler: Sampler, config: TrainingConfig, how: How
+) -> Captured | None:
+    """Steps that are always over the same cells, on a GPU, as a graph."""
+    whole = isinstance(sampler, Full) and how.plan is None and how.among.size == 1
+    # With nothing hidden cells that are asked for write, which only the literal form allows.
+    whole = whole and (config.hide != "nothing" or run.model.literal)
+    if not whole or not capturable(run.model, task.observed):
+        return None
+    run.model.train()
+    device = task.observed.values.device
+    return Captured(
+        run.model,
+        task.observed,
+        task.features,
+        encoding(codec, task.reference),
+        lambda: narrow(device, how.precision),
+    )
+
+
+def _sum_gradients(model: MemoryModel, among: Processes) -> None:
+    """Each process has the gradient of its own cells' loss."""
+    if among.size > 1:
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        own = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
+        for weight, total in zip(weights, among.summed(own), strict=True):
+            weight.grad = total
+
+
+def encoded(
+    observed: ExchangeableArray,
+    codec: Codec,
+    reference: Reference,
+    dtype: torch.dtype = torch.float32,
+) -> ExchangeableArray:
+    """Observed values as the channels that a model takes."""
+    values = encoding(codec, reference, dtype)(observed.values)
+    return ExchangeableArray.trusted(observed.support, values)
+
+
+def encoding(
+    codec: Codec, reference: Reference, dtype: torch.dtype = torch.float32
+) -> Callable[[Tensor], Tensor]:
+    """What makes the channels that a model takes of values (E, 1)."""
+    return lambda values: codec.encode(values.squeeze(1), reference).to(dtype)
+
+
+@torch.no_grad()
+def answer(
+    model: MemoryModel,
+    codec: Codec,
+    observed: ExchangeableArray,
+    queries: Support,
+    reference: Reference,
+    features: Features | None = None,
+    among: Processes = ALONE,
+    plan: Plan | None = None,
+    prior: Prior | None = None,
+) -> Tensor:
+    """What a model gives out for the queries, observed values as they come: (Q, O)."""
+    if model.literal:
+        return model(encoded(observed, codec, reference), queries, features)
+    encode = encoding(codec, reference)
+    prior = prior or prior_of(model, observed, reference)
+    memory = model.condition(observed, features, encode=encode, prior=prior, plan=plan, among=among)
+    first, last = among.share(len(queries))
+    own = Support(queries.index[first:last], queries.shape)
+    return among.gathered(model.read(memory, own, READ_AT_ONCE), len(queries))
+
+
+def _looks(
+    model: MemoryModel, task: Task, config: TrainingConfig
+) -> list[tuple[Task, Prior | None]]:
+    """What validation cells are judged with: all observed cells or shares of them, and a prior."""
+    looks = []
+    places = scattered(len(task.observed), config.seed, task.observed.values.device)
+    for share in config.judged_shares:
+        some = task.observed if share == 1 else task.observed.take(places < share)
+        looks.append((replace(task, observed=some), prior_of(model, some, task.reference)))
+    return looks
+
+
+def validation_rmse(
+    model: MemoryModel,
+    codec: Codec,
+    task: Task,
+    prior: Prior | None = None,
+    how: How | None = None,
+) -> float:
+    """Of the validation cells, given all the others."""
+    how = how or How()
+    plan = how.plan and replace(how.plan, together=None)
+    outputs = answer(
+        model,
+        codec,
+        task.observed,
+        task.validation.support,
+        task.reference,
+        task.features,
+        how.among,
+        plan,
+        prior,
+    )
+    error = codec.read(outputs.double(), task.reference).mean() - task.validation.values.squeeze(1)
+    return float(error.square().mean().sqrt())
+
+
+def narrow(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+    """bfloat16 for products where the device is made for it, sums stay wide."""
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if precision == "bfloat16" or (precision == "auto" and able):
+        # What is cast is cast again: a graph cannot refer to a copy that is gone.
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
+    return nullcontext()
+
+
+def _given_up(run: Run, config: TrainingConfig) -> bool:
+    return config.patience is not None and run.looks_without_gain >= config.patience
+
+
+def _progress(
+    run: Run, config: TrainingConfig, loss: float, cells: int, seconds: float, steps: int
+) -> Progress:
+    looked = bool(run.history)
+    return Progress(
+        run.step,
+        config.steps,
+        loss,
+        run.history[-1]["validation_rmse"] if looked else None,
+        run.best_rmse if looked else None,
+        cells / seconds,
+        (config.steps - run.step) * seconds / steps,
+    )
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def _check_finite(what: str, number: float, step: int) -> None:
+    if not math.isfinite(number):
+        raise Failed(f"the {what} is no longer finite after step {step:,}; lower the learning rate")

@@ -1,0 +1,96 @@
+"""Recipes: the models that are trained, by name, each with settings that do well on real tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from exchangeable.errors import InputError
+from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.models.memory import MemoryModel
+from exchangeable.training.config import TrainingConfig
+from exchangeable.values.codecs import Codec
+
+ModelConfig = SelfSupervisedConfig | FactorizedConfig | ResidualConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model and how it is trained."""
+
+    model: Callable[[Codec, int, tuple[int, ...]], ModelConfig]
+    """From a codec, the order of the tables and the features that members have."""
+    training: TrainingConfig
+
+
+def _self_supervised(codec: Codec, order: int, features: tuple[int, ...]) -> ModelConfig:
+    return ResidualConfig(
+        codec.in_channels,
+        codec.out_channels,
+        order,
+        width=32,
+        depth=4,
+        pooling=("mean",),
+        activation="gated",
+        dropout=0.1,
+        prior=12,
+        features=features,
+    )
+
+
+def _factorized(codec: Codec, order: int, features: tuple[int, ...]) -> ModelConfig:
+    return FactorizedConfig(
+        codec.in_channels,
+        codec.out_channels,
+        order,
+        encoder=(64, 64, 32),
+        maps=True,
+        decoder=(64, 64),
+        dropout=0.15,
+        features=features,
+    )
+
+
+# Chosen on validation cells of ML-100K to train in minutes on a CPU (docs/lab-notes.md).
+RECIPES: Mapping[str, Recipe] = {
+    "self-supervised": Recipe(
+        _self_supervised,
+        TrainingConfig(
+            steps=300,
+            learning_rate=1e-2,
+            weight_decay=0.3,
+            average=0.97,
+            hide_least=0.05,
+            hide_most=0.4,
+            views=12,
+            view_steps=15,
+        ),
+    ),
+    "factorized": Recipe(
+        _factorized, TrainingConfig(steps=2400, learning_rate=1e-2, weight_decay=0.1)
+    ),
+}
+
+
+FINETUNING = replace(RECIPES["self-supervised"].training, learning_rate=1e-3)
+"""How a trained model goes on with another table, whatever it was trained with."""
+
+
+def recipe_of(name: str) -> Recipe:
+    """A recipe by its name."""
+    if name not in RECIPES:
+        raise InputError(f"a recipe is one of {', '.join(RECIPES)}, but this is {name!r}")
+    return RECIPES[name]
+
+
+def build(config: ModelConfig, seed: int = 0) -> MemoryModel:
+    """The model that a configuration describes, with weights drawn from a seed."""
+    from exchangeable.models.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
+
+    match config:
+        case SelfSupervisedConfig():
+            return SelfSupervisedModel(config, seed)
+        case FactorizedConfig():
+            return FactorizedAutoencoder(config, seed)
+        case ResidualConfig():
+            return ResidualModel(config, seed)

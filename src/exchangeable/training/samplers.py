@@ -1,0 +1,280 @@
+"""Which cells a training step sees, and how often to sample until every asked cell was seen.
+
+A sampler is set up once per table, with the cells sorted by each axis, and then draws in
+time proportional to what it looks at. Draws are positions of cells, ascending.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exchangeable.arrays.array import Support
+from exchangeable.errors import InputError
+
+Positions = NDArray[np.int64]
+
+
+class Sampler(Protocol):
+    """Anything that draws positions of cells."""
+
+    def draw(self, generator: np.random.Generator) -> Positions: ...
+
+    def __len__(self) -> int:
+        """How many cells there are to draw from."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ByMember:
+    """The cells of each member of an axis: of member n, ``cells[starts[n] : starts[n + 1]]``."""
+
+    cells: Positions
+    starts: Positions
+
+    @classmethod
+    def of(cls, column: Positions, members: int) -> ByMember:
+        starts = np.zeros(members + 1, dtype=np.int64)
+        np.cumsum(np.bincount(column, minlength=members), out=starts[1:])
+        return cls(np.argsort(column, kind="stable"), starts)
+
+    @property
+    def degrees(self) -> Positions:
+        return np.diff(self.starts)
+
+    def of_members(self, members: Positions) -> Positions:
+        """All cells of the given members, member after member."""
+        starts, sizes = self.starts[members], self.degrees[members]
+        ends = np.cumsum(sizes)
+        within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - sizes, sizes)
+        return self.cells[np.repeat(starts, sizes) + within]
+
+
+@dataclass(frozen=True, eq=False)
+class _OfTable:
+    """What all samplers share: the cells, and for each axis the cells of its members."""
+
+    support: Support
+
+    def __post_init__(self) -> None:
+        if len(self.support) == 0:
+            raise InputError("a sampler needs cells to draw from, but there are none")
+
+    def __len__(self) -> int:
+        return len(self.support)
+
+    @cached_property
+    def index(self) -> Positions:
+        return self.support.index.cpu().numpy()
+
+    @cached_property
+    def by_member(self) -> tuple[ByMember, ...]:
+        pairs = enumerate(self.support.shape)
+        return tuple(ByMember.of(np.ascontiguousarray(self.index[:, a]), n) for a, n in pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Full(_OfTable):
+    """All cells, each time."""
+
+    def draw(self, generator: np.random.Generator) -> Positions:
+        return np.arange(len(self), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class UniformCells(_OfTable):
+    """``size`` cells, each as likely as any other (section 3.3 of the paper)."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_size("size", self.size, len(self))
+
+    def draw(self, generator: np.random.Generator) -> Positions:
+        return np.sort(generator.choice(len(self), self.size, replace=False, shuffle=False))
+
+
+@dataclass(frozen=True, eq=False)
+class Conditional(_OfTable):
+    """Rows by how many cells they have, then columns by how many they have within those rows.
+
+    All cells where chosen rows and columns meet are drawn, as the paper writes it; for more
+    axes it goes on in the same way. The paper calls it unbiased, but cells of busy rows and
+    columns come much more often than others: ``RowsColumns`` is the unbiased form.
+    """
+
+    sizes: tuple[int, ...]
+    """Members to draw of each axis."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_sizes(self.sizes, self.support.shape)
+
+    def draw(self, generator: np.random.Generator) -> Positions:
+        first = self.by_member[0]
+        rows = _weighted(first.degrees, self.sizes[0], generator)
+        cells = first.of_members(rows)
+        for axis in range(1, self.support.order):
+            column = self.index[cells, axis]
+            counts = np.bincount(column, minlength=self.support.shape[axis])
+            chosen = np.zeros(self.support.shape[axis], dtype=bool)
+            chosen[_weighted(counts, self.sizes[axis], generator)] = True
+            cells = cells[chosen[column]]
+        return np.sort(cells)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsColumns(_OfTable):
+    """Members of each axis uniformly at random, and all cells where they meet.
+
+    Every cell has the same chance, the product of sizes[d] / N_d.
+    """
+
+    sizes: tuple[int, ...]
+    """Members to draw of each axis."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_sizes(self.sizes, self.support.shape)
+
+    def draw(self, generator: np.random.Generator) -> Positions:
+        chosen = [
+            generator.choice(members, size, replace=False, shuffle=False)
+            for members, size in zip(self.support.shape, self.sizes, strict=True)
+        ]
+        # Start from the axis whose chosen members have the fewest cells to look at.
+        looked_at = [int(b.degrees[c].sum()) for b, c in zip(self.by_member, chosen, strict=True)]
+        start = int(np.argmin(looked_at))
+        cells = self.by_member[start].of_members(chosen[start])
+        for axis in [a for a in range(self.support.order) if a != start]:
+            wanted = np.zeros(self.support.shape[axis], dtype=bool)
+            wanted[chosen[axis]] = True
+            cells = cells[wanted[self.index[cells, axis]]]
+        return np.sort(cells)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood(_OfTable):
+    """A few cells at random, then cells that share a member with them, hop after hop.
+
+    In each hop every member that was reached for the first time brings at most ``fanout``
+    of its cells, chosen at random.
+    """
+
+    seeds: int
+    hops: int = 1
+    fanout: int = 50
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_size("seeds", self.seeds, len(self))
+        whole = isinstance(self.hops, Integral) and isinstance(self.fanout, Integral)
+        if not whole or self.hops < 0 or self.fanout < 1:
+            raise InputError(
+                f"hops must be 0 or more and fanout 1 or more, but are {self.hops} and "
+                f"{self.fanout}"
+            )
+
+    def draw(self, generator: np.random.Generator) -> Positions:
+        drawn = generator.choice(len(self), self.seeds, replace=False, shuffle=False)
+        reached = [np.empty(0, dtype=np.int64) for _ in self.by_member]
+        for _ in range(self.hops):
+            brought = [drawn]
+            for axis, by_member in enumerate(self.by_member):
+                met = np.unique(self.index[drawn, axis])
+                fresh = np.setdiff1d(met, reached[axis], assume_unique=True)
+                reached[axis] = np.union1d(reached[axis], fresh)
+                brought.append(_some_of_each(by_member, fresh, self.fanout, generator))
+            drawn = np.unique(np.concatenate(brought))
+        return np.sort(drawn)
+
+
+@dataclass(frozen=True, eq=False)
+class Covering:
+    """Samples that together hold every asked cell."""
+
+    samples: tuple[Positions, ...]
+    expected: float
+    """How many were to be expected, by the coupon collector's estimate."""
+
+    @property
+    def passes(self) -> int:
+        return len(self.samples)
+
+
+def cover(
+    sampler: Sampler, asked: Positions, generator: np.random.Generator, *, most: int = 10_000
+) -> Covering:
+    """Sample until every asked cell was drawn, and say how that compares with expectation.
+
+    If each pass draws a cell with probability p, the last of Q asked cells is drawn after
+    about (log Q + 0.577) / -log(1 - p) passes; p is measured on the passes that were made. For
+    ``Conditional`` and ``Neighbourhood``, which draw some cells less often, it is a lower bound.
+    """
+    cells = np.asarray(asked, dtype=np.int64)
+    if len(cells) and not (cells.min() >= 0 and cells.max() < len(sampler)):
+        raise InputError(f"asked cells must be between 0 and {len(sampler) - 1}")
+    missing = np.zeros(len(sampler), dtype=bool)
+    missing[cells] = True
+    wanted, left = int(missing.sum()), int(missing.sum())
+    samples: list[Positions] = []
+    while left:
+        if len(samples) == most:
+            raise InputError(f"{left} of {wanted} asked cells were not drawn in {most} passes")
+        samples.append(sampler.draw(generator))
+        missing[samples[-1]] = False
+        left = int(missing.sum())
+    share = float(np.mean([len(sample) for sample in samples])) / len(sampler) if samples else 1.0
+    return Covering(tuple(samples), _coupons(wanted, share))
+
+
+def _coupons(wanted: int, share: float) -> float:
+    if wanted == 0 or share >= 1:
+        return float(min(wanted, 1))
+    return (math.log(wanted) + 0.5772) / -math.log1p(-share)
+
+
+def _weighted(weights: Positions, size: int, generator: np.random.Generator) -> Positions:
+    """Members drawn one after the other with chances as their weights, none twice.
+
+    Clocks that ring at rates as the weights do the same: the first to ring are drawn.
+    """
+    able = np.flatnonzero(weights)
+    size = min(size, len(able))
+    if size == len(able):
+        return able
+    clocks = generator.exponential(size=len(able)) / weights[able]
+    return np.sort(able[np.argpartition(clocks, size)[:size]])
+
+
+def _some_of_each(
+    by_member: ByMember, members: Positions, most: int, generator: np.random.Generator
+) -> Positions:
+    """At most ``most`` random cells of each member."""
+    cells = by_member.of_members(members)
+    sizes = by_member.degrees[members]
+    if not len(cells) or sizes.max() <= most:
+        return cells
+    group = np.repeat(np.arange(len(members)), sizes)
+    order = np.lexsort((generator.random(len(cells)), group))
+    rank = np.arange(len(cells)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return cells[order][rank < most]
+
+
+def _check_size(name: str, size: int, most: int) -> None:
+    if not isinstance(size, Integral) or not 1 <= size <= most:
+        raise InputError(f"{name} must be between 1 and {most} cells, but is {size}")
+
+
+def _check_sizes(sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    given = sizes if isinstance(sizes, tuple | list) else ()
+    whole = len(given) == len(shape) and all(isinstance(size, Integral) for size in given)
+    if not whole or not all(1 <= s <= n for s, n in zip(given, shape, strict=True)):
+        raise InputError(f"sizes must be between 1 and {shape} on each axis, but are {sizes}")

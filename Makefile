@@ -29,11 +29,11 @@ test: lint
 soak: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[soak]'
 	npm install --silent --no-save --prefix .soak axe-core@4.14.0
-	EXCHANGEABLE_SCREENSHOTS=out/page $(BIN)/pytest tests/test_page.py
-	$(BIN)/python benchmarks/serve_schema.py --cases 2000
-	$(BIN)/python benchmarks/serve_uploads.py --files 300
-	$(BIN)/python benchmarks/serve_kill.py --kills 100 --database sqlite
-	$(BIN)/python benchmarks/serve_kill.py --kills 100 --database postgresql
+	EXCHANGEABLE_SCREENSHOTS=out/page $(BIN)/pytest tests/serve/test_page.py
+	$(BIN)/python soak/serve_schema.py --cases 2000
+	$(BIN)/python soak/serve_uploads.py --files 300
+	$(BIN)/python soak/serve_kill.py --kills 100 --database sqlite
+	$(BIN)/python soak/serve_kill.py --kills 100 --database postgresql
 	$(BIN)/python benchmarks/serve_load.py --seconds 180 --overload
 
 clean:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from exchangeable import Completer, ResidualConfig, TrainedModel, TrainingConfig
-from exchangeable.completion.predictors import ModelAnswerer
+from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.training.recipes import build
 from exchangeable.values.codecs import codec_for
 
@@ -33,7 +33,7 @@ def main() -> None:
     config = ResidualConfig(codec.in_channels, codec.out_channels)
     trained = TrainedModel(config, codec, build(config).eval(), TrainingConfig(), "random", {})
     started = time.perf_counter()
-    completer.answerer_ = ModelAnswerer.of(trained, completer.cells_)
+    completer.predictor_ = ModelPredictor.of(trained, completer.cells_)
     report("8 x 64, attention", completer, time.perf_counter() - started)
 
 

@@ -18,14 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.support import Support
 from exchangeable.models.configs import ResidualConfig
-from exchangeable.models.models import ResidualModel
+from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.cuda_graph import Captured
+from exchangeable.training.cuda_graph import CapturedStep
 from exchangeable.training.loop import Run, Task, train
-from exchangeable.values.codecs import OneHot, Reference
+from exchangeable.values.codecs import OneHot, ValueStats
 from exchangeable.values.scale import Scale
 
 WIDTH, DEPTH = 64, 8
@@ -78,11 +79,11 @@ def step(cells: int, activation: str, profile: bool) -> dict[str, float]:
     values = torch.eye(5, device="cuda")[torch.randint(0, 5, (len(index),), device="cuda")]
     model = ResidualModel(ResidualConfig(5, 5, activation=activation)).cuda()  # type: ignore[arg-type]
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    x = ExchangeableArray.trusted(Support(index, shape), values)
+    x = ExchangeableArray.unchecked(Support(index, shape), values)
     masks = [torch.rand(len(index), device="cuda") < 0.3 for _ in range(4)]
     places = [mask.nonzero().squeeze(1) for mask in masks]
     drops, turn = torch.Generator().manual_seed(0), [0]
-    captured = Captured(model.train(), x, None, lambda values: values, narrow)
+    captured = CapturedStep(model.train(), x, None, lambda values: values, narrow)
 
     def train() -> None:
         turn[0] += 1
@@ -99,7 +100,7 @@ def step(cells: int, activation: str, profile: bool) -> dict[str, float]:
 
     def one_by_one() -> None:
         with narrow():
-            outputs = model.rebuild(x, masks[0], None, drops)
+            outputs = model.predict_hidden(x, masks[0], None, drops)
         outputs.float().logsumexp(dim=1).mean().backward()
 
     found = {"alone_ms": milliseconds(train)}
@@ -130,9 +131,9 @@ def training(model: ResidualModel, x: ExchangeableArray, steps: int = 100) -> fl
     """A step as ``exchangeable train`` takes it: with what it hides drawn, and weights averaged."""
     config = TrainingConfig(steps=steps)
     values = x.values.argmax(dim=1, keepdim=True) + 1.0
-    ratings = ExchangeableArray.trusted(x.support, values)
+    ratings = ExchangeableArray.unchecked(x.support, values)
     scale = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
-    reference = Reference.of(values.squeeze(1).double().cpu().numpy(), scale)
+    reference = ValueStats.of(values.squeeze(1).double().cpu().numpy(), scale)
     none = torch.zeros(len(x), dtype=torch.bool, device=values.device)
     task = Task(ratings, ratings.take(none), reference)
     seen: list[float] = []
@@ -155,7 +156,7 @@ def large(cells: int, asked: int) -> dict[str, float]:
     queries = Support(torch.stack(columns, dim=1), shape)
     torch.cuda.synchronize()
     started = time.perf_counter()
-    x = ExchangeableArray.trusted(Support(index, shape), ratings)
+    x = ExchangeableArray.unchecked(Support(index, shape), ratings)
     with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
         memory = model.condition(
             x, encode=lambda values: levels[values.squeeze(1).long()], plan=Plan()

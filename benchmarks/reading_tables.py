@@ -29,7 +29,7 @@ from exchangeable import ExchangeableArray, Support
 from exchangeable.data.splits import by_share
 from exchangeable.datasets import load
 from exchangeable.models.configs import ResidualConfig
-from exchangeable.models.models import ResidualModel
+from exchangeable.models.residual import ResidualModel
 from exchangeable.nn.blocks import ExchangeableBlock
 from exchangeable.nn.layers import ExchangeableLinear
 
@@ -58,7 +58,7 @@ def table(name: str) -> tuple[ExchangeableArray, ExchangeableArray]:
     parts = (known, np.sort(split.test))
     shape = dataset.table.shape
     return tuple(  # type: ignore[return-value]
-        ExchangeableArray.trusted(Support(index[part], shape), values[part][:, None])
+        ExchangeableArray.unchecked(Support(index[part], shape), values[part][:, None])
         for part in parts
     )
 
@@ -69,7 +69,7 @@ def read(name: str) -> None:
     model, levels = ResidualModel(ResidualConfig(5, 5)).eval(), torch.eye(5)
     times = []
     for _ in range(3):
-        fresh = ExchangeableArray.trusted(Support(seen.support.index, seen.shape), seen.values)
+        fresh = ExchangeableArray.unchecked(Support(seen.support.index, seen.shape), seen.values)
         started = time.perf_counter()
         with torch.no_grad():
             memory = model.condition(fresh, encode=lambda v: levels[v.squeeze(1).long() - 1])
@@ -119,7 +119,7 @@ def against_released(name: str, width: int = 64, depth: int = 8) -> dict[str, fl
         weights.append(joined.requires_grad_())
 
     def ours() -> Tensor:
-        x = ExchangeableArray.trusted(cells, values)
+        x = ExchangeableArray.unchecked(cells, values)
         y: Tensor = blocks(x).values
         y.square().mean().backward()
         return y

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.serving import Service, ask
+from tests.support.service import Service, ask
 
 RATED = 10
 MOST_DRIFT = 0.05

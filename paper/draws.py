@@ -18,12 +18,13 @@ import torch
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
-from exchangeable.arrays.array import ExchangeableArray, Support
-from exchangeable.completion.predictors import Cells
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.cells import Cells
+from exchangeable.arrays.support import Support
 from exchangeable.models.prior import Prior
 from exchangeable.pretraining.synthetic import draw
 from exchangeable.runtime.files import write_whole
-from exchangeable.values.codecs import Reference
+from exchangeable.values.codecs import ValueStats
 from paper import problems
 from paper.drawing import INK, SOFT
 from paper.plainly import plainly
@@ -71,9 +72,9 @@ def statistics(cells: Cells, seed: int) -> Statistics:
     hide[0] = False
     hide[1] = True
     shown = cells.values[~hide]
-    reference = Reference.of(shown, cells.scale)
+    reference = ValueStats.of(shown, cells.scale)
     index = torch.from_numpy(cells.index)
-    observed = ExchangeableArray.trusted(
+    observed = ExchangeableArray.unchecked(
         Support(index[~torch.from_numpy(hide)], cells.shape), torch.from_numpy(shown)[:, None]
     )
     prior = Prior.of(observed, reference, RANK, compared=0)

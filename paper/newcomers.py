@@ -13,7 +13,8 @@ import argparse
 
 import numpy as np
 
-from exchangeable.completion.predictors import Cells, ModelAnswerer
+from exchangeable.arrays.cells import Cells
+from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.metrics import rmse
 from exchangeable.pretraining.bundled import shipped
 from paper import problems
@@ -34,8 +35,8 @@ def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> t
     asked = strange & ~shown
     cells = Cells(index, values, problem.shape, problem.scale)
     model = shipped(2)
-    others = ModelAnswerer.of(model, cells.take(~strange))
-    together = ModelAnswerer.of(model, cells.take(~asked))
+    others = ModelPredictor.of(model, cells.take(~strange))
+    together = ModelPredictor.of(model, cells.take(~asked))
     renamed = index.copy()
     renamed[:, 0] = 0  # a newcomer's number
     alone: list[Floats] = []
@@ -44,9 +45,9 @@ def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> t
         own, wanted = shown & (index[:, 0] == user), asked & (index[:, 0] == user)
         if not own.any() or not wanted.any():
             continue
-        answerer = others.newcomer(0, renamed[own], values[own])
-        assert answerer is not None
-        alone.append(answerer.answer(renamed[wanted]).mean().numpy())
+        predictor = others.newcomer(0, renamed[own], values[own])
+        assert predictor is not None
+        alone.append(predictor.answer(renamed[wanted]).mean().numpy())
         truth.append(values[wanted])
     known = np.isin(index[:, 0], np.unique(index[shown, 0])) & asked
     exact = together.answer(index[known]).mean().numpy()

@@ -105,7 +105,7 @@ def answers_of(name: str, asked: Asked) -> Distribution:
     problem = asked.problem
     completer = Completer(name, device="cpu", scale=problem.scale.kind)
     completer.fit(problem.index[asked.seen], problem.values[asked.seen])
-    return completer.answerer_.answer(completer._asked(problem.index[asked.hidden]))
+    return completer.predictor_.answer(completer._asked(problem.index[asked.hidden]))
 
 
 def line(found: dict[str, Any]) -> str:

@@ -23,14 +23,15 @@ import numpy as np
 import torch
 from scipy.stats import kendalltau
 
-from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.support import Support
 from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
 from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime.files import write_whole
-from exchangeable.training.loop import How, Progress, Run, Task, answer, train
+from exchangeable.training.loop import How, Run, RunProgress, Task, answer, train
 from exchangeable.training.recipes import build
-from exchangeable.values.codecs import Reference
+from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution, Normal
 from paper import methods, problems
 from paper.methods import Deep
@@ -174,11 +175,11 @@ def told_of(state: Run, made: Deep) -> dict[str, Any]:
 
 def array_of(problem: Problem, cells: Index) -> ExchangeableArray:
     support = Support(torch.from_numpy(problem.index[cells]), problem.shape)
-    return ExchangeableArray.trusted(support, torch.from_numpy(problem.values[cells])[:, None])
+    return ExchangeableArray.unchecked(support, torch.from_numpy(problem.values[cells])[:, None])
 
 
-def reference_of(problem: Problem, cells: Index) -> Reference:
-    return Reference.of(problem.values[cells], problem.scale)
+def reference_of(problem: Problem, cells: Index) -> ValueStats:
+    return ValueStats.of(problem.values[cells], problem.scale)
 
 
 def features_of(problem: Problem, made: Deep) -> tuple[torch.Tensor | None, ...] | None:
@@ -197,7 +198,7 @@ class _Told:
     def __init__(self) -> None:
         self.last = time.perf_counter()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RunProgress) -> None:
         now = time.perf_counter()
         if now - self.last > 10:
             self.last = now

@@ -101,7 +101,7 @@ def _trained(table: Floats, steps: int) -> FactorizedAutoencoder:
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     for _ in range(steps):
         hidden = torch.rand(len(cells), generator=generator) < 1 / 3
-        loss = (model.rebuild(cells, hidden) - cells.values[hidden]).square().mean()
+        loss = (model.predict_hidden(cells, hidden) - cells.values[hidden]).square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

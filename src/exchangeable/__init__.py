@@ -2,80 +2,69 @@
 
 After "Deep Models of Interactions Across Sets" (Hartford, Graham, Leyton-Brown and
 Ravanbakhsh, ICML 2018): observed cells write to pools, and any cell reads its own.
+
+The names and rooms below are public; everything else may change without notice.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from exchangeable._version import __version__ as __version__
+from exchangeable.runtime.lazy import attach
 
 if TYPE_CHECKING:
-    from exchangeable.arrays.array import ExchangeableArray, Support
-    from exchangeable.completion.completer import Completer
-    from exchangeable.completion.fill import complete
-    from exchangeable.data.table import Table
-    from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
-    from exchangeable.models.memory import Memory, MemoryModel
-    from exchangeable.models.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
-    from exchangeable.nn.blocks import ChannelDropout, ExchangeableBlock, FactorLayer
-    from exchangeable.nn.joint import JointlyExchangeableLinear
-    from exchangeable.nn.layers import ExchangeableLinear
-    from exchangeable.training.config import TrainingConfig
-    from exchangeable.training.trained_model import TrainedModel
+    from exchangeable import baselines as baselines
+    from exchangeable import data as data
+    from exchangeable import datasets as datasets
+    from exchangeable import errors as errors
+    from exchangeable import evaluation as evaluation
+    from exchangeable import metrics as metrics
+    from exchangeable import models as models
+    from exchangeable import nn as nn
+    from exchangeable import testing as testing
+    from exchangeable import training as training
+    from exchangeable.arrays.array import ExchangeableArray as ExchangeableArray
+    from exchangeable.arrays.support import Support as Support
+    from exchangeable.completion.completer import Completer as Completer
+    from exchangeable.completion.fill import complete as complete
+    from exchangeable.data.table import Table as Table
+    from exchangeable.models.configs import FactorizedConfig as FactorizedConfig
+    from exchangeable.models.configs import ResidualConfig as ResidualConfig
+    from exchangeable.models.configs import SelfSupervisedConfig as SelfSupervisedConfig
+    from exchangeable.models.memory import Memory as Memory
+    from exchangeable.models.memory import MemoryModel as MemoryModel
+    from exchangeable.models.paper import FactorizedAutoencoder as FactorizedAutoencoder
+    from exchangeable.models.paper import SelfSupervisedModel as SelfSupervisedModel
+    from exchangeable.models.residual import ResidualModel as ResidualModel
+    from exchangeable.nn.blocks import ChannelDropout as ChannelDropout
+    from exchangeable.nn.blocks import ExchangeableBlock as ExchangeableBlock
+    from exchangeable.nn.blocks import FactorLayer as FactorLayer
+    from exchangeable.nn.joint import JointlyExchangeableLinear as JointlyExchangeableLinear
+    from exchangeable.nn.layers import ExchangeableLinear as ExchangeableLinear
+    from exchangeable.training.config import TrainingConfig as TrainingConfig
+    from exchangeable.training.trained_model import TrainedModel as TrainedModel
 
-__version__ = "0.1.0"
-
-__all__ = [
-    "ChannelDropout",
-    "Completer",
-    "ExchangeableArray",
-    "ExchangeableBlock",
-    "ExchangeableLinear",
-    "FactorLayer",
-    "FactorizedAutoencoder",
-    "FactorizedConfig",
-    "JointlyExchangeableLinear",
-    "Memory",
-    "MemoryModel",
-    "ResidualConfig",
-    "ResidualModel",
-    "SelfSupervisedConfig",
-    "SelfSupervisedModel",
-    "Support",
-    "Table",
-    "TrainedModel",
-    "TrainingConfig",
-    "complete",
-]
-
-_HOMES = {
-    "completion.fill": ("complete",),
-    "arrays.array": ("ExchangeableArray", "Support"),
-    "nn.blocks": ("ChannelDropout", "ExchangeableBlock", "FactorLayer"),
+_ROOMS = (
+    *("baselines", "data", "datasets", "errors", "evaluation"),
+    *("metrics", "models", "nn", "testing", "training"),
+)
+_NAMES = {
+    "arrays.array": ("ExchangeableArray",),
+    "arrays.support": ("Support",),
     "completion.completer": ("Completer",),
+    "completion.fill": ("complete",),
+    "data.table": ("Table",),
     "models.configs": ("FactorizedConfig", "ResidualConfig", "SelfSupervisedConfig"),
+    "models.memory": ("Memory", "MemoryModel"),
+    "models.paper": ("FactorizedAutoencoder", "SelfSupervisedModel"),
+    "models.residual": ("ResidualModel",),
+    "nn.blocks": ("ChannelDropout", "ExchangeableBlock", "FactorLayer"),
     "nn.joint": ("JointlyExchangeableLinear",),
     "nn.layers": ("ExchangeableLinear",),
-    "models.memory": ("Memory", "MemoryModel"),
-    "models.models": ("FactorizedAutoencoder", "ResidualModel", "SelfSupervisedModel"),
-    "data.table": ("Table",),
-    "training.trained_model": ("TrainedModel",),
     "training.config": ("TrainingConfig",),
+    "training.trained_model": ("TrainedModel",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name's module when the name is asked for.
-
-    Models need torch and tables need polars; the command needs neither to say how it is used.
-    """
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__all__ = [*_ROOMS, *(name for names in _NAMES.values() for name in names)]
+__getattr__, __dir__ = attach(__name__, _NAMES, _ROOMS)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.support import Support
 from exchangeable.models.memory import MemoryModel
 
 

@@ -97,3 +97,11 @@ def check_values(values: Tensor, index: Tensor) -> None:
         raise ValueError(
             f"values and index must be on one device, but are on {values.device} and {index.device}"
         )
+
+
+def format_shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{size:,}" for size in shape)
+
+
+def format_count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -49,7 +49,7 @@ class Groups:
     writers: Tensor | None = None  # (E,)
     whole: Groups | None = field(default=None, repr=False)
 
-    def written_by(self, writers: Tensor) -> Groups:
+    def with_writers(self, writers: Tensor) -> Groups:
         """The same groups, of which only some cells count as members."""
         return Groups(self.ids, self.number, self.start, writers, self)
 
@@ -116,7 +116,7 @@ class Groups:
 
 
 @dataclass(frozen=True, eq=False)
-class Directory:
+class GroupIndex:
     """How the groups of an array are numbered, so that cells met later find theirs.
 
     One axis makes one group per member, empty ones included. Two axes or more (of an array
@@ -128,7 +128,7 @@ class Directory:
     keys: Mapping[Axes, Tensor]  # of the observed combinations, ascending: (G - 1,) each
 
     @classmethod
-    def of(cls, index: Tensor, shape: tuple[int, ...]) -> Directory:
+    def of(cls, index: Tensor, shape: tuple[int, ...]) -> GroupIndex:
         several = [axes for axes in proper_subsets(len(shape)) if len(axes) > 1]
         return cls(shape, {axes: keys_of(index, axes, shape).unique() for axes in several})
 
@@ -154,22 +154,22 @@ class Directory:
         first, last = (int(end) for end in ids.aminmax())
         return Groups(ids - first, last - first + 1, first)
 
-    def extended(self, index: Tensor, shape: tuple[int, ...]) -> Directory:
+    def extended(self, index: Tensor, shape: tuple[int, ...]) -> GroupIndex:
         """The directory once the cells of ``index`` are observed too, in an array of ``shape``."""
-        added = Directory.of(index, shape)
+        added = GroupIndex.of(index, shape)
         keys = {
             axes: torch.cat([self._renumbered(axes, shape), added.keys[axes]]).unique()
             for axes in self.keys
         }
-        return Directory(shape, keys)
+        return GroupIndex(shape, keys)
 
-    def without(self, axis: int) -> Directory:
+    def without(self, axis: int) -> GroupIndex:
         """The directory of the same table with one member of ``axis``, who has no cell."""
         shape = tuple(1 if a == axis else size for a, size in enumerate(self.shape))
         keys = {axes: found[:0] if axis in axes else found for axes, found in self.keys.items()}
-        return Directory(shape, keys)
+        return GroupIndex(shape, keys)
 
-    def places_in(self, later: Directory, axes: Axes) -> Tensor:
+    def positions_in(self, later: GroupIndex, axes: Axes) -> Tensor:
         """Where the groups on ``axes``, but for the empty one, went when it was extended: (G,)."""
         if len(axes) > 1:
             return position(later.keys[axes], self._renumbered(axes, later.shape))

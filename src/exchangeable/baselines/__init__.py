@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from exchangeable.baselines.base import UNKNOWN, Baseline, Fitted, Report, State
+from exchangeable.arrays.cells import UNKNOWN
+from exchangeable.baselines.base import Baseline, Fitted, State
 from exchangeable.baselines.gibbs import BayesianFactorization
 from exchangeable.baselines.means import MemberMean
 from exchangeable.baselines.neighbours import Neighbours
@@ -35,7 +36,6 @@ __all__ = [
     "Fitted",
     "MemberMean",
     "Neighbours",
-    "Report",
     "State",
     "VariationalFactorization",
 ]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, Mask
 from exchangeable.errors import InputError
+from exchangeable.runtime.progress import SILENT, Progress
 
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 State = dict[str, NDArray[Any]]
-Report = Callable[[int, int], None]
 
-UNKNOWN = -1
-"""The coordinate of a member that is not known, as in ``labels``, which needs polars."""
 
 AT_ONCE = 4096
 """Queries answered at a time: a few megabytes of covariances at the usual ranks."""
@@ -37,9 +33,7 @@ class Fitted(Protocol):
         """
         ...
 
-    def updated(
-        self, index: Index, values: Floats, shape: tuple[int, ...], changed: Index
-    ) -> Fitted:
+    def updated(self, cells: Cells, changed: Index) -> Fitted:
         """After cells came or changed, at the positions ``changed``; new members come last."""
         ...
 
@@ -57,19 +51,14 @@ class Baseline(Protocol):
     kind: ClassVar[type[Any]]
     """What fitting gives, whose ``of_state`` reads a state again."""
 
-    def fit(
-        self,
-        index: Index,
-        values: Floats,
-        shape: tuple[int, ...],
-        report: Report | None = None,
-    ) -> Fitted:
-        """Learn from cells (E, D) and their values (E,); ``report`` hears (done, total)."""
+    def fit(self, cells: Cells, progress: Progress = SILENT) -> Fitted:
+        """Learn from cells (E, D) and their values (E,); ``progress`` counts the sweeps."""
         ...
 
 
-def check_cells(name: str, index: Index, values: Floats, shape: tuple[int, ...]) -> None:
+def check_cells(name: str, cells: Cells) -> None:
     """Refuse a table without cells, and one whose parts do not fit together."""
+    index, values, shape = cells.index, cells.values, cells.shape
     if len(values) == 0:
         raise InputError(f"{name} needs cells, but there are none")
     if index.shape != (len(values), len(shape)):

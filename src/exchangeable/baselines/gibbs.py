@@ -16,12 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, Mask
 from exchangeable.baselines.base import (
-    UNKNOWN,
-    Floats,
-    Index,
-    Mask,
-    Report,
     State,
     check_cells,
     check_queries,
@@ -31,8 +27,9 @@ from exchangeable.baselines.base import (
     standardised,
 )
 from exchangeable.baselines.factorization import Layout, Sums, cell_means, rows_of
-from exchangeable.baselines.gibbs_draws import draw_noise, draw_prior, draw_vectors
+from exchangeable.baselines.gibbs_draws import draw_hyperparameters, draw_noise, draw_vectors
 from exchangeable.errors import InputError
+from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import threads_for
 
 Singles = NDArray[np.float32]
@@ -97,20 +94,20 @@ class FittedSamples:
                 result[unknown[:, d] & unknown[:, e]] += shared.sum()
         return result / len(self.noises)
 
-    def updated(
-        self, index: Index, values: Floats, shape: tuple[int, ...], changed: Index
-    ) -> FittedSamples:
+    def updated(self, cells: Cells, changed: Index) -> FittedSamples:
         """Draw anew for the members with changed cells, in every kept draw, given the others."""
         if self.scale == 0:
-            return self.config.fit(index, values, shape)
-        check_cells("an update", index, values, shape)
+            return self.config.fit(cells)
+        check_cells("an update", cells)
+        index, values, shape = cells.index, cells.values, cells.shape
         generator = np.random.default_rng([self.config.seed, len(values)])
         y = torch.from_numpy((values - self.centre) / self.scale)
         several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
         members = [np.unique(index[changed, axis]) for axis in range(len(shape))]
-        cells = torch.from_numpy(index)
+        coordinates = torch.from_numpy(index)
         sums = [
-            Sums.of_some(cells, axis, torch.from_numpy(own)) for axis, own in enumerate(members)
+            Sums.of_some(coordinates, axis, torch.from_numpy(own))
+            for axis, own in enumerate(members)
         ]
         grown = [rows_of(old, new) for old, new in zip(self.shape, shape, strict=True)]
         vectors = tuple(own[:, rows] for own, rows in zip(self.vectors, grown, strict=True))
@@ -174,18 +171,13 @@ class BayesianFactorization:
                 f"burn_in must be from 0 to below sweeps={self.sweeps}, but is {self.burn_in}"
             )
 
-    def fit(
-        self,
-        index: Index,
-        values: Floats,
-        shape: tuple[int, ...],
-        report: Report | None = None,
-    ) -> FittedSamples:
-        check_cells("Bayesian factorization", index, values, shape)
+    def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedSamples:
+        check_cells("Bayesian factorization", cells)
+        index, values, shape = cells.index, cells.values, cells.shape
         standard, centre, scale = standardised(values)
-        y, cells = torch.from_numpy(standard), torch.from_numpy(index)
+        y, coordinates = torch.from_numpy(standard), torch.from_numpy(index)
         layout, generator = Layout(len(shape), self.rank), np.random.default_rng(self.seed)
-        sums = [Sums.of(cells, axis, size) for axis, size in enumerate(shape)]
+        sums = [Sums.of(coordinates, axis, size) for axis, size in enumerate(shape)]
         masks, kept, noise = seen(index, shape), self.sweeps - self.burn_in, 0.5
         sizes = [(size + 1, layout.width) for size in shape]
         tables = [torch.from_numpy(0.1 * generator.standard_normal(size)) for size in sizes]
@@ -196,7 +188,7 @@ class BayesianFactorization:
             for s in range(-self.burn_in, kept):
                 for axis, of_axis in enumerate(sums):
                     known = tables[axis][:-1].numpy()[masks[axis]]
-                    prior = draw_prior(known, generator)
+                    prior = draw_hyperparameters(known, generator)
                     tables[axis][:-1] = draw_vectors(
                         layout, of_axis, y, tables, prior, noise, generator
                     )
@@ -204,14 +196,14 @@ class BayesianFactorization:
                     if s >= 0:
                         precisions[axis][s] = prior[1]
                 noise = draw_noise(
-                    y - cell_means(layout, cells, tables, range(len(shape))), generator
+                    y - cell_means(layout, coordinates, tables, range(len(shape))), generator
                 )
                 if s >= 0:
                     noises[s] = noise
                     for own, table in zip(vectors, tables, strict=True):
                         own[s] = table.numpy()
-                if report is not None:
-                    report(s + self.burn_in + 1, self.sweeps)
+                done = s + self.burn_in + 1
+                progress.at(done / self.sweeps, f"sweep {done} of {self.sweeps}")
         return FittedSamples(self, layout, centre, scale, noises, vectors, precisions, masks)
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.base import Floats
+from exchangeable.arrays.cells import Floats
 from exchangeable.baselines.factorization import Layout, Sums, cell_means, gram, moments
 
 PULL = 2.0
 """How many members the prior of an axis' mean is worth, as in the paper."""
 
 
-def draw_prior(vectors: Floats, generator: np.random.Generator) -> tuple[Floats, Floats]:
+def draw_hyperparameters(vectors: Floats, generator: np.random.Generator) -> tuple[Floats, Floats]:
     """The mean (F,) and precision (F, F) of vectors (N, F), from their Normal-Wishart posterior.
 
     The precision is Wishart by Bartlett's decomposition, with F degrees of freedom and the

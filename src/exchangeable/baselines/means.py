@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from exchangeable.baselines.base import Floats, Index, Report, State, check_cells, check_queries
+from exchangeable.arrays.cells import Cells, Floats, Index
+from exchangeable.baselines.base import State, check_cells, check_queries
+from exchangeable.runtime.progress import SILENT, Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +30,8 @@ class FittedMeans:
         member = index[:, self.config.axis]
         return self.means[member], self.variances[member]
 
-    def updated(
-        self, index: Index, values: Floats, shape: tuple[int, ...], changed: Index
-    ) -> FittedMeans:
-        return self.config.fit(index, values, shape)
+    def updated(self, cells: Cells, changed: Index) -> FittedMeans:
+        return self.config.fit(cells)
 
     def state(self) -> State:
         return {"shape": np.array(self.shape), "means": self.means, "variances": self.variances}
@@ -50,16 +50,10 @@ class MemberMean:
 
     kind: ClassVar[type[FittedMeans]] = FittedMeans
 
-    def fit(
-        self,
-        index: Index,
-        values: Floats,
-        shape: tuple[int, ...],
-        report: Report | None = None,
-    ) -> FittedMeans:
-        check_cells("a mean", index, values, shape)
-        if report is not None:
-            report(1, 1)  # it takes no time
+    def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedMeans:
+        check_cells("a mean", cells)
+        index, values, shape = cells.index, cells.values, cells.shape
+        progress.at(1.0, "averaging")
         # About one of the values the sums are exact where all are equal.
         about = float(values[0])
         apart = values - about

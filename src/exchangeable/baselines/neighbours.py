@@ -11,21 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, Mask
 from exchangeable.baselines.base import (
-    UNKNOWN,
-    Floats,
-    Index,
-    Mask,
-    Report,
     State,
     check_cells,
     check_queries,
     index_of_seen,
     seen,
 )
-from exchangeable.baselines.similarity import Alike
+from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias, FittedFactors
 from exchangeable.errors import InputError
+from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import threads_for
 
 By = Literal["values", "presence"]
@@ -67,16 +64,14 @@ class FittedNeighbours:
         return seen(self.index, self.shape)
 
     @cached_property
-    def _alike(self) -> Alike:
+    def _alike(self) -> Similarity:
         residuals = torch.from_numpy(self.residuals).float()
         axis = self.config.axis % len(self.shape)
         cells = torch.from_numpy(self.index)
-        return Alike(cells, residuals, self.shape, axis, self.config.shrink, self.config.doubt)
+        return Similarity(cells, residuals, self.shape, axis, self.config.shrink, self.config.doubt)
 
-    def updated(
-        self, index: Index, values: Floats, shape: tuple[int, ...], changed: Index
-    ) -> FittedNeighbours:
-        return self.config.fit(index, values, shape)
+    def updated(self, cells: Cells, changed: Index) -> FittedNeighbours:
+        return self.config.fit(cells)
 
     def state(self) -> State:
         own: State = {"index": self.index, "residuals": self.residuals}
@@ -111,16 +106,11 @@ class Neighbours:
         if self.by not in get_args(By):
             raise InputError(f"by must be one of {', '.join(get_args(By))}, but is {self.by!r}")
 
-    def fit(
-        self,
-        index: Index,
-        values: Floats,
-        shape: tuple[int, ...],
-        report: Report | None = None,
-    ) -> FittedNeighbours:
+    def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedNeighbours:
         """With the variance of errors on cells that are left out."""
-        check_cells("the neighbour model", index, values, shape)
-        fitted = self._fitted(index, values, shape, report)
+        check_cells("the neighbour model", cells)
+        index, values = cells.index, cells.values
+        fitted = self._fitted(cells, progress)
         if len(values) < PARTS:
             return replace(fitted, variance=float(fitted.bias.predict(index)[1].mean()))
         part = np.random.default_rng(self.seed).permutation(len(values)) % PARTS
@@ -128,12 +118,11 @@ class Neighbours:
         for number in range(PARTS):
             if len(errors) < JUDGED:
                 out = part == number
-                others = self._fitted(index[~out], values[~out], shape)
+                others = self._fitted(cells.take(~out))
                 errors = np.append(errors, others.predict(index[out])[0] - values[out])
         return replace(fitted, variance=float(np.mean(errors**2)))
 
-    def _fitted(
-        self, index: Index, values: Floats, shape: tuple[int, ...], report: Report | None = None
-    ) -> FittedNeighbours:
-        bias = Bias().fit(index, values, shape, report)
-        return FittedNeighbours(self, bias, index, values - bias.predict(index)[0], 0.0)
+    def _fitted(self, cells: Cells, progress: Progress = SILENT) -> FittedNeighbours:
+        bias = Bias().fit(cells, progress)
+        residuals = cells.values - bias.predict(cells.index)[0]
+        return FittedNeighbours(self, bias, cells.index, residuals, 0.0)

@@ -23,7 +23,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.base import UNKNOWN, chunks
+from exchangeable.arrays.cells import UNKNOWN
+from exchangeable.baselines.base import chunks
 from exchangeable.baselines.unfolding import Combinations, Unfolding
 
 SAID = 4
@@ -50,7 +51,7 @@ FEW = 30
 
 
 @dataclass(frozen=True, eq=False)
-class Alike:
+class Similarity:
     """The members of one axis, with the residuals (E,) of their cells (E, D)."""
 
     index: Tensor
@@ -225,7 +226,7 @@ class Joined:
     without its cells, so that nothing that was found before is found again.
     """
 
-    before: Alike
+    before: Similarity
     axis: int
     """Of the new member."""
     index: Tensor  # (E, D), its cells

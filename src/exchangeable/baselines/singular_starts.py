@@ -10,7 +10,7 @@ import torch
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
-from exchangeable.baselines.base import Floats, Index
+from exchangeable.arrays.cells import Floats, Index
 
 DENSE = 400
 """Up to this many members on the smaller side all singular vectors are found at once."""

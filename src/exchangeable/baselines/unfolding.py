@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.base import UNKNOWN
+from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.factorization import sparse
 
 FULL_ENOUGH = 64

@@ -12,18 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from exchangeable.baselines.base import (
-    Floats,
-    Index,
-    Report,
-    State,
-    check_cells,
-    check_queries,
-    standardised,
-)
+from exchangeable.arrays.cells import Cells, Floats, Index
+from exchangeable.baselines.base import State, check_cells, check_queries, standardised
 from exchangeable.baselines.factorization import Layout, Sums, cell_means
 from exchangeable.baselines.posterior import Posterior, sweep
 from exchangeable.baselines.singular_starts import singular_starts
+from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import threads_for
 
 START = 0.05
@@ -54,20 +48,18 @@ class FittedFactors:
         mean, variance = self.posterior.answers(torch.from_numpy(index))
         return self.centre + self.scale * mean.numpy(), self.scale**2 * variance.numpy()
 
-    def updated(
-        self, index: Index, values: Floats, shape: tuple[int, ...], changed: Index
-    ) -> FittedFactors:
+    def updated(self, cells: Cells, changed: Index) -> FittedFactors:
         """Solve anew for the members with changed cells, given all others and the priors.
 
         Biases alone are so cheap that they are fitted again, and values that were all equal
         have no scale to keep.
         """
         if self.posterior.layout.width == 1 or self.scale == 0:
-            return self.config.fit(index, values, shape)
-        check_cells("an update", index, values, shape)
-        y = torch.from_numpy(self._standard(values))
+            return self.config.fit(cells)
+        check_cells("an update", cells)
+        y = torch.from_numpy(self._standard(cells.values))
         posterior = self.posterior.updated(
-            torch.from_numpy(index), y, shape, torch.from_numpy(changed)
+            torch.from_numpy(cells.index), y, cells.shape, torch.from_numpy(changed)
         )
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
@@ -125,17 +117,11 @@ class Bias:
 
     kind: ClassVar[type[FittedFactors]] = FittedFactors
 
-    def fit(
-        self,
-        index: Index,
-        values: Floats,
-        shape: tuple[int, ...],
-        report: Report | None = None,
-    ) -> FittedFactors:
-        check_cells("the bias model", index, values, shape)
-        standard, centre, scale = standardised(values)
+    def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedFactors:
+        check_cells("the bias model", cells)
+        standard, centre, scale = standardised(cells.values)
         posterior = self.believed(
-            torch.from_numpy(index), torch.from_numpy(standard), shape, report
+            torch.from_numpy(cells.index), torch.from_numpy(standard), cells.shape, progress
         )
         return FittedFactors(self, posterior, centre, scale)
 
@@ -144,7 +130,7 @@ class Bias:
         index: Tensor,
         values: Tensor,
         shape: tuple[int, ...],
-        report: Report | None = None,
+        progress: Progress = SILENT,
         start: Posterior | None = None,
     ) -> Posterior:
         """What is believed after cells (E, D) with standardised values (E,), on any device.
@@ -153,7 +139,7 @@ class Bias:
         """
         posterior, sums = start or Posterior.before(shape, values), _sums(index, shape)
         with threads_for(len(values), values.device):
-            _converge(posterior, sums, values, self.sweeps, self.tolerance, report)
+            _converge(posterior, sums, values, self.sweeps, self.tolerance, progress)
         return posterior
 
 
@@ -170,17 +156,11 @@ class VariationalFactorization:
 
     kind: ClassVar[type[FittedFactors]] = FittedFactors
 
-    def fit(
-        self,
-        index: Index,
-        values: Floats,
-        shape: tuple[int, ...],
-        report: Report | None = None,
-    ) -> FittedFactors:
-        check_cells("variational factorization", index, values, shape)
-        standard, centre, scale = standardised(values)
+    def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedFactors:
+        check_cells("variational factorization", cells)
+        standard, centre, scale = standardised(cells.values)
         posterior = self.believed(
-            torch.from_numpy(index), torch.from_numpy(standard), shape, report
+            torch.from_numpy(cells.index), torch.from_numpy(standard), cells.shape, progress
         )
         return FittedFactors(self, posterior, centre, scale)
 
@@ -189,7 +169,7 @@ class VariationalFactorization:
         index: Tensor,
         values: Tensor,
         shape: tuple[int, ...],
-        report: Report | None = None,
+        progress: Progress = SILENT,
         biases: Posterior | None = None,
         start: Posterior | None = None,
     ) -> Posterior:
@@ -203,7 +183,7 @@ class VariationalFactorization:
             if start is None:
                 biases = biases or Bias().believed(index, values, shape)
                 start = started(biases, index, values, self.rank if values.any() else 0)
-            _converge(start, sums, values, self.sweeps, self.tolerance, report)
+            _converge(start, sums, values, self.sweeps, self.tolerance, progress)
         return start
 
 
@@ -239,7 +219,7 @@ def _converge(
     values: Tensor,
     sweeps: int,
     tolerance: float,
-    report: Report | None,
+    progress: Progress,
 ) -> None:
     """Sweep until the answers for the observed cells no longer move."""
     before = torch.full_like(values, torch.inf)
@@ -250,8 +230,7 @@ def _converge(
         )
         moved = float((answers - before).square().mean().sqrt())
         done = moved < tolerance
-        if report is not None:
-            report(sweeps if done else number, sweeps)
+        progress.at(1.0 if done else number / sweeps, f"sweep {number} of {sweeps}")
         if done:
             return
         before = answers

@@ -18,9 +18,10 @@ import typer
 
 from exchangeable.errors import Failed, InputError
 from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from exchangeable.completion.completer import Completer, Watch
+    from exchangeable.completion.completer import Completer
     from exchangeable.data.table import Table
     from exchangeable.datasets.source import Dataset
     from exchangeable.runtime.processes import Processes
@@ -69,7 +70,7 @@ Memory = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
-def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
+def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of ``Reading`` in place of its parameter of that name."""
     options = {
         "axes": (Axes, None),
@@ -98,7 +99,7 @@ def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def one_line(command: Callable[P, R]) -> Callable[P, R]:
+def report_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Turn wrong input into one line and exit code 2, and what failed into one and 1."""
 
     @wraps(command)
@@ -157,7 +158,7 @@ class Reading:
         from exchangeable.datasets import DATASETS, load
 
         if name in DATASETS:
-            if self != AS_IT_LOOKS:
+            if self != DEFAULTS:
                 raise InputError(f"{name} is a dataset whose columns are known: give no options")
             dataset = load(name)
             return dataset.table, dataset
@@ -175,15 +176,15 @@ class Reading:
         return table, None
 
 
-AS_IT_LOOKS = Reading()
+DEFAULTS = Reading()
 
 
-class Teller:
+class Output:
     """Tells what was found and done: in lines as it happens, or all at once as JSON."""
 
-    def __init__(self, as_json: bool, among: Processes | None = None) -> None:
+    def __init__(self, as_json: bool, processes: Processes | None = None) -> None:
         self.as_json = as_json
-        self.silent = among is not None and not among.first
+        self.silent = processes is not None and not processes.first
         self.facts: dict[str, Any] = {}
 
     def say(self, *sentences: str) -> None:
@@ -204,52 +205,53 @@ class Teller:
 
 
 @contextmanager
-def watching(among: Processes | None = None) -> Iterator[Watch]:
+def progress_bar(processes: Processes | None = None) -> Iterator[Progress]:
     """Progress on standard error once something takes two seconds; a line now and then in logs."""
-    if among is not None and not among.first:
-        yield lambda what, share: None
+    if processes is not None and not processes.first:
+        yield SILENT
         return
     if not sys.stderr.isatty():
         yield _lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
 
     started = time.monotonic()
-    bar = Progress(
+    bar = Bar(
         TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True
     )
     task = bar.add_task("", total=1.0)
 
-    def told(what: str, share: float) -> None:
+    def show(share: float, text: str) -> None:
         if time.monotonic() - started > 2 and not bar.live.is_started:
             bar.start()
-        bar.update(task, description=what, completed=share)
+        bar.update(task, description=text, completed=share)
 
     try:
-        yield told
+        yield Progress(show)
     finally:
         bar.stop()
 
 
-def _lines() -> Watch:
+def _lines() -> Progress:
     last = [time.monotonic() - 8]
 
-    def told(what: str, share: float) -> None:
+    def show(share: float, text: str) -> None:
         if time.monotonic() - last[0] > 10:
             last[0] = time.monotonic()
-            typer.echo(f"  {share:4.0%}  {what}", err=True)
+            typer.echo(f"  {share:4.0%}  {text}", err=True)
 
-    return told
+    return Progress(show)
 
 
-def completer_of(
+def open_completer(
     name: str,
     reading: Reading,
     model: str,
     seed: int,
     device: str,
-    teller: Teller,
+    output: Output,
     features: dict[str, Any] | None = None,
     usual: str = "auto",
 ) -> Completer:
@@ -259,13 +261,13 @@ def completer_of(
 
     if not Path(name).is_dir() and not checkpoint.exists(name):
         chosen = usual if model == "auto" else model
-        return fitted(reading.open(name)[0], chosen, seed, device, features, teller)
-    if model != "auto" or reading != AS_IT_LOOKS or features:
+        return fitted(reading.open(name)[0], chosen, seed, device, features, output)
+    if model != "auto" or reading != DEFAULTS or features:
         raise InputError(f"{name} is a saved completer: give no options for reading or model")
     completer = Completer.load(name, device=device)
     completer.table_ = replace(completer.table_, native="polars")  # whatever it was fitted from
-    teller.say(f"loaded {name}", *completer.notes_)
-    teller.know(notes=list(completer.notes_), model=completer.model_name_)
+    output.say(f"loaded {name}", *completer.notes_)
+    output.know(notes=list(completer.notes_), model=completer.model_name_)
     return completer
 
 
@@ -275,20 +277,22 @@ def fitted(
     seed: int,
     device: str,
     features: dict[str, Any] | None,
-    teller: Teller,
+    output: Output,
     memory: str | None = None,
-    among: Processes | None = None,
+    processes: Processes | None = None,
 ) -> Completer:
     """A completer that has read a table, after it was told what is in it."""
     from exchangeable.completion.completer import Completer
     from exchangeable.runtime.processes import ALONE
 
-    teller.say(*table.found)
-    with watching(among) as watch:
+    output.say(*table.found)
+    with progress_bar(processes) as progress:
         completer = Completer(model, seed=seed, device=device, memory=memory)
-        completer.fit_table(table, features=features, watch=watch, among=among or ALONE)
-    teller.say(*[note for note in completer.notes_ if note not in table.found])
-    teller.know(notes=list(completer.notes_), model=completer.model_name_)
+        completer.fit_table(
+            table, features=features, progress=progress, processes=processes or ALONE
+        )
+    output.say(*[note for note in completer.notes_ if note not in table.found])
+    output.know(notes=list(completer.notes_), model=completer.model_name_)
     return completer
 
 

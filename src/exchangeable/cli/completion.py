@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from exchangeable.cli.common import (
-    AS_IT_LOOKS,
+    DEFAULTS,
     AsJson,
     Device,
     FeatureFiles,
     Force,
     Memory,
     Model,
+    Output,
     Reading,
     Seed,
     TableArgument,
-    Teller,
     check_drawable,
     check_ending,
     check_free,
-    completer_of,
     feature_files,
     fitted,
-    one_line,
-    reads_tables,
-    watching,
+    open_completer,
+    progress_bar,
+    report_errors,
+    with_table_options,
     write_frame,
 )
 from exchangeable.errors import InputError
@@ -41,8 +41,8 @@ MOST_CELLS = 5_000_000
 Out = Annotated[Path | None, typer.Option(help="Where to write: .csv, .tsv or .parquet.")]
 
 
-@one_line
-@reads_tables
+@report_errors
+@with_table_options
 def complete(
     table: TableArgument,
     out: Out = None,
@@ -60,7 +60,7 @@ def complete(
     device: Device = "auto",
     memory: Memory = None,
     force: Force = False,
-    reading: Reading = AS_IT_LOOKS,
+    reading: Reading = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Fill in a table: predictions with an 80 % interval.
@@ -69,8 +69,8 @@ def complete(
     torchrun several processes share the work, and the first of them writes.
     """
     from exchangeable.completion import fill, fit
-    from exchangeable.runtime.processes import processes
-    from exchangeable.training.plan import size_of
+    from exchangeable.runtime.devices import parse_size
+    from exchangeable.runtime.processes import join_processes
 
     if queries is not None and every:
         raise InputError("cells are those of --queries or --all of them, but both were given")
@@ -82,39 +82,39 @@ def complete(
         check_drawable()
         if report.resolve() == place.resolve():
             raise InputError(f"answers and report need files of their own, but both are {report}")
-    size_of(memory)
-    with processes() as among:
-        teller = Teller(as_json, among)
+    parse_size(memory)
+    with join_processes() as processes:
+        output = Output(as_json, processes)
         found, _ = reading.open(table)
         # All that can be wrong is found out before anything is fitted.
         asked = fill.Asked.of(found, queries=queries, every=every, limit=limit)
         found = fit.in_label_order(found, in_place=True)
         members = feature_files(features)
-        completer = fitted(found, model, seed, device, members, teller, memory, among)
-        with watching(among) as watch:
-            frame = asked.answered(completer, watch)
+        completer = fitted(found, model, seed, device, members, output, memory, processes)
+        with progress_bar(processes) as progress:
+            frame = asked.answered(completer, progress)
         content = None
         if report is not None:
             from exchangeable.evaluation.report import page
 
-            with watching(among) as watch:
-                content = page(table, found, completer, watch, members)
-        if among.first:
+            with progress_bar(processes) as progress:
+                content = page(table, found, completer, progress, members)
+        if processes.first:
             write_frame(place, frame)
             if report is not None and content is not None:
                 written = content
                 write_whole(report, lambda path: path.write_text(written, encoding="utf-8"))
-    teller.know(
+    output.know(
         out=str(place),
         answered=asked.number,
         report=None if report is None else str(report),
     )
     page_told = "" if report is None else f", and a report to {report}"
-    teller.end(f"answered {asked.number:,} cells, written to {place}{page_told}")
+    output.end(f"answered {asked.number:,} cells, written to {place}{page_told}")
 
 
-@one_line
-@reads_tables
+@report_errors
+@with_table_options
 def recommend(
     table: Annotated[str, typer.Argument(help="A dataset, a file, or a saved completer.")],
     member: Annotated[str, typer.Argument(help="For whom: the label of a member.")],
@@ -132,24 +132,25 @@ def recommend(
     features: FeatureFiles = None,
     seed: Seed = 0,
     device: Device = "auto",
-    reading: Reading = AS_IT_LOOKS,
+    reading: Reading = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """The best unseen cells of a member, known or new."""
-    from exchangeable.completion.fill import label_like
-    from exchangeable.data.vocabulary import UNKNOWN, column_of
+    from exchangeable.arrays.cells import UNKNOWN
+    from exchangeable.completion.fill import parse_label
+    from exchangeable.data.vocabulary import column_of
 
-    teller = Teller(as_json)
+    output = Output(as_json)
     ratings = {label: _number(text, label) for label, text in _pairs("--rate", rate)}
-    completer = completer_of(table, reading, model, seed, device, teller, feature_files(features))
+    completer = open_completer(table, reading, model, seed, device, output, feature_files(features))
     place = int(axis) if axis.isdecimal() else axis
     at = completer._axis(place)
     others = [number for number in range(completer.table_.order) if number != at]
-    typed = {label_like(completer.table_, others[0], k): v for k, v in ratings.items()}
+    typed = {parse_label(completer.table_, others[0], k): v for k, v in ratings.items()}
     fixed = {}
     for name, label in _pairs("--given", given, last=False):
-        fixed[name] = label_like(completer.table_, completer._axis(name), label)
-    named = label_like(completer.table_, at, member)
+        fixed[name] = parse_label(completer.table_, completer._axis(name), label)
+    named = parse_label(completer.table_, at, member)
     found = completer.recommend(
         named,
         n,
@@ -159,18 +160,18 @@ def recommend(
     )
     rows = _polars(found)
     if completer.table_.vocabularies[at].encode(column_of("member", [named]))[0] == UNKNOWN:
-        teller.say(f"{member} is not in the table")
-    teller.know(member=member, recommended=rows.to_dicts())
+        output.say(f"{member} is not in the table")
+    output.know(member=member, recommended=rows.to_dicts())
     for row in rows.iter_rows(named=True):
         labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)
         mean, low, high = list(row.values())[-3:]
-        teller.say(f"{mean:8.3f}  ({low:.2f} to {high:.2f})  {labels}")
+        output.say(f"{mean:8.3f}  ({low:.2f} to {high:.2f})  {labels}")
     known = "" if len(rows) else f"nothing is left to recommend to {member}"
-    teller.end(known)
+    output.end(known)
 
 
-@one_line
-@reads_tables
+@report_errors
+@with_table_options
 def factorize(
     table: Annotated[str, typer.Argument(help="A dataset, a file, or a saved completer.")],
     out: Out = None,
@@ -180,7 +181,7 @@ def factorize(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    reading: Reading = AS_IT_LOOKS,
+    reading: Reading = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """One vector for each member of every axis, and who is nearest to whom; vmf's if by none."""
@@ -189,17 +190,17 @@ def factorize(
     place = out or default_out(table, "factors")
     check_ending(place)
     check_free(place, force)
-    teller = Teller(as_json)
-    completer = completer_of(
-        table, reading, model, seed, device, teller, feature_files(features), usual="vmf"
+    output = Output(as_json)
+    completer = open_completer(
+        table, reading, model, seed, device, output, feature_files(features), usual="vmf"
     )
     frame = factor_frame(completer, neighbours)
     write_frame(place, frame)
     for axis, size in zip(completer.table_.axes, completer.table_.shape, strict=True):
         example = frame.filter(frame["axis"] == axis).row(0, named=True)
-        teller.say(f"{size:,} {axis}: {example['member']} is nearest to {example['nearest']}")
-    teller.know(out=str(place), members=len(frame))
-    teller.end(f"vectors of {len(frame):,} members, written to {place}")
+        output.say(f"{size:,} {axis}: {example['member']} is nearest to {example['nearest']}")
+    output.know(out=str(place), members=len(frame))
+    output.end(f"vectors of {len(frame):,} members, written to {place}")
 
 
 def default_out(name: str, what: str) -> Path:

@@ -8,23 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from exchangeable.cli.common import (
-    AS_IT_LOOKS,
+    DEFAULTS,
     AsJson,
     Reading,
     TableArgument,
-    one_line,
-    reads_tables,
+    report_errors,
+    with_table_options,
 )
 
 data = typer.Typer(help="Look at tables and datasets.", no_args_is_help=True)
 
 
 @data.command("describe")
-@one_line
-@reads_tables
+@report_errors
+@with_table_options
 def describe_table(
     table: TableArgument,
-    reading: Reading = AS_IT_LOOKS,
+    reading: Reading = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Say what is in a table: cells, members, density, scale, values."""
@@ -67,7 +67,7 @@ def list_datasets(
 
 
 @data.command("fetch")
-@one_line
+@report_errors
 def fetch_dataset(
     name: Annotated[str, typer.Argument(help="A dataset's name.")],
     as_json: AsJson = False,

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-import exchangeable
+from exchangeable._version import __version__
 from exchangeable.completion.completer import Completer
 from exchangeable.datasets import load
 from exchangeable.datasets.source import roots
 from exchangeable.models.configs import ResidualConfig
-from exchangeable.models.models import ResidualModel
+from exchangeable.models.residual import ResidualModel
+from exchangeable.runtime.devices import find_device, free_memory
 from exchangeable.testing import assert_queries_independent, random_array
-from exchangeable.training.plan import device_of, free_memory
 
 _PACKAGES = (
     "torch",
@@ -37,7 +37,7 @@ def facts() -> dict[str, Any]:
     """Versions, devices, memory, and where data is looked for."""
     gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     return {
-        "exchangeable": exchangeable.__version__,
+        "exchangeable": __version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         **{name: _version(name) for name in _PACKAGES},
         "threads": torch.get_num_threads(),
@@ -49,7 +49,7 @@ def facts() -> dict[str, Any]:
 
 def self_test(device: str = "auto") -> dict[str, bool]:
     """Whether answers, equivariance, gradients and saving work here, by name."""
-    home = device_of(device)
+    home = find_device(device)
     checks: dict[str, Callable[[], None]] = {
         "answers do not depend on order, labels or other queries": _check_equivariance,
         f"a gradient step on {home}": lambda: _check_gradient(home),

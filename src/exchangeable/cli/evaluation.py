@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from exchangeable.cli.common import (
-    AS_IT_LOOKS,
+    DEFAULTS,
     AsJson,
     Device,
     Force,
+    Output,
     Reading,
     TableArgument,
-    Teller,
     check_drawable,
     check_free,
-    one_line,
-    reads_tables,
-    watching,
+    progress_bar,
+    report_errors,
+    with_table_options,
 )
 from exchangeable.errors import Failed, InputError
 from exchangeable.runtime.files import write_whole
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from exchangeable.evaluation.comparison import Evaluation
 
 
-@one_line
-@reads_tables
+@report_errors
+@with_table_options
 def evaluate(
     table: TableArgument,
     models: Annotated[str, typer.Option(help="Names or folders, separated by commas.")] = "vmf",
@@ -49,7 +49,7 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     force: Force = False,
-    reading: Reading = AS_IT_LOOKS,
+    reading: Reading = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Compare models on cells that are hidden from them, the yardsticks among them."""
@@ -65,7 +65,7 @@ def evaluate(
     from exchangeable.evaluation.comparison import picture
 
     names = [name.strip() for name in models.split(",") if name.strip()]
-    with watching() as watch:
+    with progress_bar() as progress:
         result = compare(
             found if dataset is None else dataset,
             split=split,
@@ -75,22 +75,22 @@ def evaluate(
             steps=steps,
             device=device,
             name=Path(table).name,
-            watch=watch,
+            progress=progress,
         )
     facts = result.to_json()
     write_whole(place, lambda path: path.write_text(json.dumps(facts, indent=1)))
-    teller = Teller(as_json)
+    output = Output(as_json)
     if not as_json:
         _show(result)
-        teller.say(*[note for o in result.outcomes for note in o.notes if "very cells" in note])
+        output.say(*[note for o in result.outcomes for note in o.notes if "very cells" in note])
     try:
         check_drawable()
         picture(result, drawn)
         told = f"picture in {drawn}"
     except InputError as error:
         told = f"no picture: {error}"
-    teller.know(**facts, out=str(place), picture=told)
-    teller.end(f"figures in {place}, {told}")
+    output.know(**facts, out=str(place), picture=told)
+    output.end(f"figures in {place}, {told}")
 
 
 def _show(result: Evaluation) -> None:
@@ -128,19 +128,19 @@ def _figure(result: Evaluation, model: str, metric: str) -> str:
     return f"{mean} ± {spread.deviation:.4f}" if told else mean
 
 
-@one_line
+@report_errors
 def doctor(device: Device = "auto", as_json: AsJson = False) -> None:
     """Versions, devices, and a self-test of two seconds."""
     from exchangeable.cli.diagnostics import facts, self_test
 
-    teller = Teller(as_json)
+    output = Output(as_json)
     known: dict[str, Any] = facts()
-    teller.say(*[f"{name}: {what}" for name, what in known.items()])
+    output.say(*[f"{name}: {what}" for name, what in known.items()])
     checks = self_test(device)
-    teller.say(*[f"{'ok  ' if ok else 'FAIL'} {name}" for name, ok in checks.items()])
-    teller.know(**known, checks=checks)
+    output.say(*[f"{'ok  ' if ok else 'FAIL'} {name}" for name, ok in checks.items()])
+    output.know(**known, checks=checks)
     wrong = [name for name, ok in checks.items() if not ok]
-    teller.end("" if wrong else "all is well")
+    output.end("" if wrong else "all is well")
     if wrong:
         raise Failed(f"the self-test failed: {', '.join(wrong)}")
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exchangeable.cli.common import (
-    AS_IT_LOOKS,
+    DEFAULTS,
     Device,
     Model,
+    Output,
     Reading,
     Seed,
-    Teller,
-    one_line,
-    reads_tables,
+    report_errors,
+    with_table_options,
 )
 from exchangeable.cli.completion import stem_of
 from exchangeable.errors import InputError
@@ -31,8 +31,8 @@ SAMPLE = "film-club"
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
 
 
-@one_line
-@reads_tables
+@report_errors
+@with_table_options
 def serve(
     table: Annotated[
         str | None,
@@ -54,29 +54,29 @@ def serve(
     model: Model = "auto",
     seed: Seed = 0,
     device: Device = "auto",
-    reading: Reading = AS_IT_LOOKS,
+    reading: Reading = DEFAULTS,
 ) -> None:  # fmt: skip
     """Put a table behind HTTP, with a page to look at; what is written to it is kept."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise InputError(f"serving needs {', '.join(missing)}: pip install 'exchangeable[serve]'")
-    from exchangeable.serve.engine import Desk
-    from exchangeable.serve.server import Listening, token_in
+    from exchangeable.serve.engine import Engine
+    from exchangeable.serve.server import Address, token_in
     from exchangeable.serve.server import serve as run
     from exchangeable.serve.store import Store
 
     token = None if token_file is None else token_in(token_file)
-    at = Listening(host, port, token, anyone)
-    name, teller = table or SAMPLE, Teller(as_json=False)
+    at = Address(host, port, token, anyone)
+    name, output = table or SAMPLE, Output(as_json=False)
     file = Path(f"{stem_of(name)}.db")
     if db is None and not file.exists():  # found out before a file is made
         _check_there(name)
     with closing(at.bound()) as taken, closing(Store.open(db or f"sqlite:///{file}")) as store:
-        make = filled(store, table, name, reading, model, seed, device, teller)
-        teller.say(f"reading {store.facts.source}")
-        desk = Desk(store, make)
+        make = filled(store, table, name, reading, model, seed, device, output)
+        output.say(f"reading {store.facts.source}")
+        desk = Engine(store, make)
         if desk.standing.completer is not None:
-            teller.say(*desk.standing.completer.notes_)
+            output.say(*desk.standing.completer.notes_)
         where = f"http://{host}:{port}"
         typer.echo(f"serving {store.facts.source} at {where}, kept in {store.place}; Ctrl-C stops")
         run(desk, at, taken)
@@ -97,12 +97,12 @@ def filled(
     model: str,
     seed: int,
     device: str,
-    teller: Teller,
+    output: Output,
 ) -> Make:
     """The database with the table in it, and who reads it."""
     from exchangeable.completion.completer import Completer
     from exchangeable.runtime import checkpoint
-    from exchangeable.serve.server import reader_like, reader_of
+    from exchangeable.serve.server import completer_factory, factory_like
 
     saved = Path(name).is_dir() and checkpoint.exists(name)
     name = str(Path(name).resolve()) if saved else name  # it is needed again, from wherever
@@ -116,16 +116,16 @@ def filled(
     if saved if store.empty else store.facts.completer:
         if not checkpoint.exists(source):
             raise InputError(f"{store.place} is of the saved completer {source}, which is gone")
-        if model != "auto" or reading != AS_IT_LOOKS:
+        if model != "auto" or reading != DEFAULTS:
             raise InputError(f"{source} is a saved completer: give no options for reading or model")
         completer = Completer.load(source, device=device)
-        make, found = reader_like(completer), completer.table_
+        make, found = factory_like(completer), completer.table_
     else:
-        make = reader_of(model, seed, device)
+        make = completer_factory(model, seed, device)
     if store.empty:
         found = found or reading.open(name)[0]
-        teller.say(*found.found)
+        output.say(*found.found)
         store.fill(name, found, completer=saved)
     else:
-        teller.say(f"{store.place} holds {store.facts.source}: it is served as it stands there")
+        output.say(f"{store.place} holds {store.facts.source}: it is served as it stands there")
     return make

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from exchangeable.cli.common import (
-    AS_IT_LOOKS,
+    DEFAULTS,
     AsJson,
     Device,
     FeatureFiles,
     Force,
     Memory,
+    Output,
     Reading,
     Seed,
     TableArgument,
-    Teller,
     feature_files,
-    one_line,
-    reads_tables,
-    watching,
+    progress_bar,
+    report_errors,
+    with_table_options,
 )
 from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
-    from exchangeable.training.loop import Progress
+    from exchangeable.training.loop import RunProgress
     from exchangeable.training.trained_model import TrainedModel
 
 Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
@@ -54,8 +54,8 @@ OutFolder = Annotated[Path, typer.Option(help="The folder for the model.")]
 Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 
 
-@one_line
-@reads_tables
+@report_errors
+@with_table_options
 def train(
     table: TableArgument,
     out: OutFolder,
@@ -85,7 +85,7 @@ def train(
     device: Device = "auto",
     memory: Memory = None,
     force: Force = False,
-    reading: Reading = AS_IT_LOOKS,
+    reading: Reading = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on.
@@ -94,16 +94,16 @@ def train(
     """
     _check_out(out, force, resume, ", --resume goes on with it")
     from exchangeable.completion import fit
-    from exchangeable.completion.inputs import checked_seed
     from exchangeable.data.members import Members
-    from exchangeable.runtime.processes import processes
-    from exchangeable.training.plan import device_of, size_of
+    from exchangeable.runtime.devices import find_device, parse_size
+    from exchangeable.runtime.processes import join_processes
+    from exchangeable.runtime.random import check_seed
     from exchangeable.training.recipes import recipe_of
     from exchangeable.training.trained_model import Execution, train_model
     from exchangeable.values.codecs import codec_for
 
-    chosen, limit = recipe_of(recipe), size_of(memory)
-    seed = checked_seed(seed)
+    chosen, limit = recipe_of(recipe), parse_size(memory)
+    seed = check_seed(seed)
     given = _given(
         steps=steps,
         batch=batch,
@@ -117,18 +117,18 @@ def train(
     )
     training = replace(chosen.training, **given)
     _check_precision(precision)
-    with processes() as among:
-        teller = Teller(as_json, among)
+    with join_processes() as processes:
+        output = Output(as_json, processes)
         found = _shown(reading, table, split)
         found = fit.in_label_order(found)
         cells, notes = fit.observed_cells(found, seed)
-        teller.say(*notes)
+        output.say(*notes)
         members = Members.of(found, feature_files(features))
         codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
         config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
         kept_back = fit.Validation(validation, seed)
         task = fit.task_of(cells, members.values, kept_back)
-        with watching(among) as watch:
+        with progress_bar(processes) as progress:
             trained = train_model(
                 config,
                 codec,
@@ -137,22 +137,22 @@ def train(
                 name=recipe,
                 facts=fit.facts_of(cells, kept_back, members),
                 execution=Execution(
-                    device_of(device),
+                    find_device(device),
                     precision=precision,  # type: ignore[arg-type]
                     folder=out,
                     save_every=save_every,
                     memory=limit,
-                    among=among,
-                    report=fit.reporting(watch),
-                    say=teller.say,
+                    processes=processes,
+                    report=fit.reporting(progress),
+                    say=output.say,
                 ),
                 resume=resume,
             )
-        _end(teller, trained, out)
+        _end(output, trained, out)
 
 
-@one_line
-@reads_tables
+@report_errors
+@with_table_options
 def finetune(
     model: Annotated[str, typer.Argument(help="pretrained, or the folder of a trained model.")],
     table: TableArgument,
@@ -167,36 +167,36 @@ def finetune(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    reading: Reading = AS_IT_LOOKS,
+    reading: Reading = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Train a model further on a table of yours; what does not help is not kept."""
     _check_out(out, force)
     from exchangeable.completion.completer import Completer
-    from exchangeable.completion.inputs import checked_seed
-    from exchangeable.completion.predictors import ModelAnswerer
+    from exchangeable.completion.predictors import ModelPredictor
+    from exchangeable.runtime.random import check_seed
     from exchangeable.training.recipes import FINETUNING
     from exchangeable.training.trained_model import TrainedModel
 
-    seed = checked_seed(seed)
+    seed = check_seed(seed)
     if model != "pretrained":
         TrainedModel.load(model)  # what is wrong with it is told before the table is read
-    teller = Teller(as_json)
+    output = Output(as_json)
     given = _given(
         steps=steps, learning_rate=learning_rate, batch=batch, batch_cells=batch_cells, seed=seed
     )
     training = replace(FINETUNING, **given)
     completer = Completer(model, seed=seed, device=device, validation=validation)
     completer.fit_table(_shown(reading, table, split), features=feature_files(features))
-    teller.say(*completer.notes_)
-    with watching() as watch:
-        completer.finetune(training=training, watch=watch)
-    assert isinstance(completer.answerer_, ModelAnswerer)
-    completer.answerer_.trained.save(out)
-    _end(teller, completer.answerer_.trained, out)
+    output.say(*completer.notes_)
+    with progress_bar() as progress:
+        completer.finetune(training=training, progress=progress)
+    assert isinstance(completer.predictor_, ModelPredictor)
+    completer.predictor_.trained.save(out)
+    _end(output, completer.predictor_.trained, out)
 
 
-@one_line
+@report_errors
 def pretrain(
     out: Annotated[Path, typer.Option(help="The folder for the model; one begun there goes on.")],
     order: Annotated[int, typer.Option(help="Axes of the tables.")] = 2,
@@ -213,29 +213,29 @@ def pretrain(
     """Train a model on synthetic tables alone, for tables of any kind. Ctrl-C saves."""
     _check_out(out, force=False, resume=True)
     from exchangeable.completion.fit import reporting
-    from exchangeable.completion.inputs import checked_seed
     from exchangeable.pretraining.pretrain import Circumstances, curriculum
     from exchangeable.pretraining.pretrain import pretrain as learn
-    from exchangeable.training.plan import device_of
+    from exchangeable.runtime.devices import find_device
+    from exchangeable.runtime.random import check_seed
 
-    plan = curriculum(seed=checked_seed(seed), **_given(order=order, steps=steps, cells=cells))
+    plan = curriculum(seed=check_seed(seed), **_given(order=order, steps=steps, cells=cells))
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - 1)
-    teller = Teller(as_json)
-    with watching() as watch:
-        told = reporting(watch)
+    output = Output(as_json)
+    with progress_bar() as progress:
+        told = reporting(progress)
 
-        def report(now: Progress) -> None:
+        def report(now: RunProgress) -> None:
             if math.isnan(now.loss):
-                watch("drawing the tables it is judged by", now.step / now.steps)
+                progress.at(now.step / now.steps, "drawing the validation tables")
             else:
                 told(now)
 
-        how = Circumstances(device_of(device), workers, save_every, report=report)
+        how = Circumstances(find_device(device), workers, save_every, report=report)
         trained = learn(plan, out, how)
     error = trained.facts["validation RMSE"]
-    teller.know(out=str(out), error=error, steps=trained.facts["steps"])
-    teller.end(
+    output.know(out=str(out), error=error, steps=trained.facts["steps"])
+    output.end(
         f"pretrained: {trained.facts['steps']:,} steps; error on other tables {error:.4f} of that "
         f"of what it starts from; saved in {out}"
     )
@@ -246,13 +246,13 @@ def _given(**settings: Any) -> dict[str, Any]:
     return {name: setting for name, setting in settings.items() if setting is not None}
 
 
-def _end(teller: Teller, trained: TrainedModel, out: Path) -> None:
+def _end(output: Output, trained: TrainedModel, out: Path) -> None:
     facts = {name.replace(" ", "_"): fact for name, fact in trained.facts.items()}
-    teller.know(out=str(out), **facts)
+    output.know(out=str(out), **facts)
     judged = trained.facts.get("validation RMSE")
     rmse = "" if judged is None else f", validation RMSE {judged:.4f}"
     step = f"best at step {trained.facts['best step']:,} of {trained.facts['steps']:,}"
-    teller.end(f"trained {trained.name}: {step}{rmse}; saved in {out}")
+    output.end(f"trained {trained.name}: {step}{rmse}; saved in {out}")
 
 
 def _check_out(out: Path, force: bool, resume: bool = False, advice: str = "") -> None:

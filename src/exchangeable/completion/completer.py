@@ -7,7 +7,7 @@ that the same table gives the same answers in whatever order its rows come.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
@@ -15,32 +15,35 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index
 from exchangeable.completion import fit as fits
 from exchangeable.completion import recommend as recommends
 from exchangeable.completion import update as updates
-from exchangeable.completion.inputs import answer_names, checked_input, checked_seed
-from exchangeable.completion.predictors import Answerer, Cells, ModelAnswerer, best_of, read_off
+from exchangeable.completion.inputs import answer_names, checked_input
+from exchangeable.completion.predictors import (
+    ModelPredictor,
+    Predictor,
+    best_cells,
+    read_predictions,
+)
 from exchangeable.completion.recommend import keys_of
 from exchangeable.completion.storage import load_completer, save_completer
 from exchangeable.data.frames import frame_of, native_frame
 from exchangeable.data.table import Duplicates, Table
-from exchangeable.data.vocabulary import UNKNOWN, Codes, column_of, missing_labels
+from exchangeable.data.vocabulary import column_of, missing_labels
 from exchangeable.errors import InputError
+from exchangeable.runtime.devices import find_device, parse_size
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.random import check_seed
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.plan import device_of, size_of
 from exchangeable.training.recipes import FINETUNING
 from exchangeable.values.scale import Kind
-
-Floats = NDArray[np.float64]
-Watch = Callable[[str, float], None]
-"""Hears what is being done and which share of it is done."""
 
 
 class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -86,7 +89,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         y: Any = None,
         *,
         features: Mapping[str, Any] | None = None,
-        watch: Watch | None = None,
+        progress: Progress = SILENT,
     ) -> Self:
         """Read the observed cells; only models that are trained take gradient steps.
 
@@ -96,32 +99,32 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """
         cells, values = checked_input(X, y)
         table = Table.of(cells, values, scale=self.scale, duplicates=self.duplicates)
-        return self.fit_table(table, features=features, watch=watch)
+        return self.fit_table(table, features=features, progress=progress)
 
     def fit_table(
         self,
         table: Table,
         *,
         features: Mapping[str, Any] | None = None,
-        watch: Watch | None = None,
-        among: Processes = ALONE,
+        progress: Progress = SILENT,
+        processes: Processes = ALONE,
     ) -> Self:
         """Read a table that was made before, say from a file; several processes may share it."""
         if not isinstance(self.model, str | Path):
             raise InputError(f"model must be a name or a path, but is {self.model!r}")
         if not isinstance(self.training, TrainingConfig | None):
             raise InputError(f"training must be a TrainingConfig, but is {self.training!r}")
-        given = fits.Given(
+        given = fits.FitRequest(
             fits.in_label_order(table),
             model=str(self.model),
-            seed=checked_seed(self.seed),
-            device=device_of(self.device),
+            seed=check_seed(self.seed),
+            device=find_device(self.device),
             validation=self.validation,
             training=self.training,
             features=features,
-            memory=size_of(self.memory),
-            among=among,
-            watch=watch or _nobody,
+            memory=parse_size(self.memory),
+            processes=processes,
+            progress=progress,
         )
         self._take(fits.fit(given))
         return self
@@ -129,7 +132,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def predict(self, X: Any) -> Floats:
         """The expected value of each cell: (Q,). A member never seen gets what others get."""
         check_is_fitted(self)
-        return read_off(self.answerer_, self._asked(X), methodcaller("mean"))[0]
+        return read_predictions(self.predictor_, self._asked(X), methodcaller("mean"))[0]
 
     def predict_interval(self, X: Any, coverage: float = 0.8) -> Floats:
         """Between which values each cell lies with a chance of ``coverage``: (Q, 2)."""
@@ -138,7 +141,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         check_is_fitted(self)
         tail = (1 - coverage) / 2
         ends = [methodcaller("quantile", share) for share in (tail, 1 - tail)]
-        return np.stack(read_off(self.answerer_, self._asked(X), *ends), axis=1)
+        return np.stack(read_predictions(self.predictor_, self._asked(X), *ends), axis=1)
 
     @available_if(lambda self: not hasattr(self, "cells_") or bool(self.levels_))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
@@ -147,7 +150,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         Only where values have levels, so that real numbers have no such method.
         """
         check_is_fitted(self)
-        return read_off(self.answerer_, self._asked(X), methodcaller("probabilities"))[0]
+        return read_predictions(self.predictor_, self._asked(X), methodcaller("probabilities"))[0]
 
     @property
     def levels_(self) -> tuple[float, ...]:
@@ -179,15 +182,15 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         code = int(self.table_.vocabularies[place].encode(column_of("member", [member]))[0])
         if ratings is None:
             seen = self.table_.index[~np.isnan(self.table_.values)]
-            return self._best(n, place, code, given or {}, self.answerer_, seen)
+            return self._best(n, place, code, given or {}, self.predictor_, seen)
         cells, own, values = recommends.cells_of(self.table_, member, place, ratings)
         # Only a new member's own cells are computed, and nothing of its axis is copied.
         if code == UNKNOWN and self.table_.scale.kind != "positives":
             updates.check_scale(values, self.cells_.scale)
             recommends.check_distinct(self.table_, own, place)
-            answerer = self.answerer_.newcomer(place, own, values)
-            if answerer is not None:
-                return self._best(n, place, 0, given or {}, answerer, own)
+            predictor = self.predictor_.newcomer(place, own, values)
+            if predictor is not None:
+                return self._best(n, place, 0, given or {}, predictor, own)
         other = type(self)(**self.get_params())
         other._take(updates.updated(self._fitted(), self._small_table(cells, values)))
         return other.recommend(member, n, axis=place, given=given)
@@ -198,15 +201,15 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         place: int,
         code: int,
         given: Mapping[str, Any],
-        answerer: Answerer,
-        known: Codes,
+        predictor: Predictor,
+        known: Index,
     ) -> Any:
         """The best cells of a member, without those that are ``known``, as a frame."""
         table = self.table_
         cells = recommends.candidates(table, place, code, given)
         if code != UNKNOWN:
             cells = cells[~np.isin(keys_of(cells, table.shape), keys_of(known, table.shape))]
-        best, found = best_of(answerer, cells, n, *_ENDS)
+        best, found = best_cells(predictor, cells, n, *_ENDS)
         columns = {
             axis: table.vocabularies[a].decode(cells[best, a])
             for a, axis in enumerate(table.axes)
@@ -244,7 +247,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """One vector for each member of an axis, in a frame with its labels."""
         check_is_fitted(self)
         place = self._axis(axis)
-        vectors = self.answerer_.factors()[place]
+        vectors = self.predictor_.factors()[place]
         vocabulary = self.table_.vocabularies[place]
         columns = {self.table_.axes[place]: vocabulary.decode(np.arange(len(vocabulary)))}
         for number, column in enumerate(vectors.T, start=1):
@@ -256,32 +259,32 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         *,
         steps: int | None = None,
         training: TrainingConfig | None = None,
-        watch: Watch | None = None,
+        progress: Progress = SILENT,
     ) -> Self:
         """Gradient steps on this table from where the model stands, as far as they help.
 
         What helps is judged on validation cells, so it does not get worse on those.
         """
         check_is_fitted(self)
-        if not isinstance(self.answerer_, ModelAnswerer):
+        if not isinstance(self.predictor_, ModelPredictor):
             raise InputError(f"finetuning needs a trained model, but this is {self.model_name_}")
-        seed = checked_seed(self.seed)
+        seed = check_seed(self.seed)
         usual = replace(FINETUNING, seed=seed)
         chosen = training or (usual if steps is None else replace(usual, steps=steps))
         split = fits.Validation(self.validation, seed)
-        self._take(fits.finetuned(self._fitted(), chosen, split, watch or _nobody))
+        self._take(fits.finetuned(self._fitted(), chosen, split, progress))
         return self
 
     def save(self, path: str | Path) -> None:
         """To a folder, in one go: the model, the table's cells and its labels."""
         check_is_fitted(self)
-        params = {**self.get_params(), "model": str(self.model), "seed": checked_seed(self.seed)}
+        params = {**self.get_params(), "model": str(self.model), "seed": check_seed(self.seed)}
         save_completer(path, params, self._fitted())
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> Self:
         """From a folder, after every byte was verified; a model reads the cells anew."""
-        params, fitted = load_completer(path, device_of(device))
+        params, fitted = load_completer(path, find_device(device))
         completer = cls(**params, device=device)
         completer._take(fitted)
         return completer
@@ -300,7 +303,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         return fits.Fitted(
             self.table_,
             self.cells_,
-            self.answerer_,
+            self.predictor_,
             self.notes_,
             self.model_name_,
             self.folded_,
@@ -309,13 +312,13 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def _take(self, fitted: fits.Fitted) -> None:
         self.table_: Table = fitted.table
         self.cells_: Cells = fitted.cells
-        self.answerer_: Answerer = fitted.answerer
+        self.predictor_: Predictor = fitted.predictor
         self.notes_: tuple[str, ...] = fitted.notes
         self.model_name_: str = fitted.name
         self.folded_: int = fitted.folded
         self.n_features_in_ = fitted.table.order
 
-    def _asked(self, X: Any) -> Codes:
+    def _asked(self, X: Any) -> Index:
         X, _ = checked_input(X, None)
         frame, _ = frame_of(X)
         table = self.table_
@@ -372,7 +375,3 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
 
 _ENDS = (methodcaller("quantile", 0.1), methodcaller("quantile", 0.9))
-
-
-def _nobody(what: str, share: float) -> None:
-    """Nobody watches."""

@@ -13,13 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
-from exchangeable.completion.completer import Completer, Watch
+from exchangeable.arrays.cells import UNKNOWN, Index
+from exchangeable.completion.completer import Completer
 from exchangeable.completion.inputs import answer_names
 from exchangeable.data import parquet, text
 from exchangeable.data.frames import native_frame
 from exchangeable.data.table import Duplicates, Table
-from exchangeable.data.vocabulary import UNKNOWN, Codes, Vocabulary, column_of
+from exchangeable.data.vocabulary import Vocabulary, column_of
 from exchangeable.errors import InputError
+from exchangeable.runtime.progress import SILENT, Progress
 
 COVERAGE = 0.8
 _ANSWERED_AT_ONCE = 2**16
@@ -31,7 +33,7 @@ _NO_DIRECTION = 1e-6  # a factor that the priors switched off is shorter
 class Asked:
     """Rows to be written: their labels, the values that are known, and who is to be answered."""
 
-    labels: Callable[[Codes], pl.DataFrame]
+    labels: Callable[[Index], pl.DataFrame]
     """Of some of the rows, a column per axis: those of all would be too much text."""
     values: NDArray[np.floating]  # NaN where an answer is asked for
     names: tuple[str, str, str]
@@ -84,7 +86,7 @@ class Asked:
         """How many cells are to be answered."""
         return int(np.count_nonzero(np.isnan(self.values)))
 
-    def answered(self, completer: Completer, watch: Watch | None = None) -> Answered:
+    def answered(self, completer: Completer, progress: Progress = SILENT) -> Answered:
         """All that is asked for, with the ends of an interval."""
         rows = np.flatnonzero(np.isnan(self.values))
         known = zip(self.labels(rows).iter_columns(), completer.table_.vocabularies, strict=True)
@@ -94,8 +96,7 @@ class Asked:
             part = slice(start, start + _ANSWERED_AT_ONCE)
             answers[part, 0] = completer.predict(cells[part])
             answers[part, 1:] = completer.predict_interval(cells[part], COVERAGE)
-            if watch is not None:
-                watch(f"answering: {start:,} of {len(rows):,}", start / len(rows))
+            progress.at(start / len(rows), f"predicting: {start:,} of {len(rows):,}")
         return Answered(self, rows, answers)
 
 
@@ -104,7 +105,7 @@ class Answered:
     """Rows with their values filled in, made as they are written, a block at a time."""
 
     asked: Asked
-    rows: Codes  # (Q,), which of the rows were answered, ascending
+    rows: Index  # (Q,), which of the rows were answered, ascending
     answers: NDArray[np.float64]  # (Q, 3)
 
     def frame(self) -> pl.DataFrame:
@@ -187,21 +188,21 @@ def read_queries(path: Path, table: Table) -> pl.DataFrame:
 
 def _text_queries(name: str, source: text.Source, table: Table) -> pl.DataFrame:
     """All columns as text; the first line is a header if it names an axis, or looks like one."""
-    bare = text.lay_out(name, source, header=False)
+    bare = text.detect_layout(name, source, header=False)
     first, _ = text.parse(bare, dict.fromkeys(bare.layout.columns, pl.String))
     titles = {str(title).strip() for title in first.row(0)}
     if titles & set(table.axes):
-        lines = text.lay_out(name, source, header=True)
+        lines = text.detect_layout(name, source, header=True)
     else:
         try:
-            lines = text.lay_out(name, source)
+            lines = text.detect_layout(name, source)
         except InputError:  # one line alone, or names that repeat: no header
             lines = bare
     frame, _ = text.parse(lines, dict.fromkeys(lines.layout.columns, pl.String))
     return frame
 
 
-def label_like(table: Table, axis: int, text: str) -> Any:
+def parse_label(table: Table, axis: int, text: str) -> Any:
     """A label that was typed, as the axis has it: 7 where its labels are numbers."""
     return _typed(pl.Series([text]), table.vocabularies[axis])[0]
 
@@ -212,7 +213,7 @@ def factor_frame(completer: Completer, neighbours: int = 3) -> pl.DataFrame:
         raise InputError(f"neighbours must be 0 or more, but are {neighbours}")
     table, blocks = completer.table_, []
     for number, axis in enumerate(table.axes):
-        vectors = completer.answerer_.factors()[number]
+        vectors = completer.predictor_.factors()[number]
         labels = table.vocabularies[number].decode(np.arange(table.shape[number]))
         listed = [str(label) for label in labels]
         near = nearest(vectors, neighbours)

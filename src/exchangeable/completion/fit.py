@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import Cells
 from exchangeable.baselines import BASELINES
-from exchangeable.completion.predictors import Answerer, Cells, ModelAnswerer, fitted_baseline
-from exchangeable.completion.select import looked_back, means_and_ranks, tried
-from exchangeable.data.cell_order import in_cell_order
+from exchangeable.completion.predictors import ModelPredictor, Predictor, fit_baseline
+from exchangeable.completion.select import backtest, predict_and_rank, tried
+from exchangeable.data.cell_order import sort_by_cell
 from exchangeable.data.members import Members
 from exchangeable.data.splits import by_share
 from exchangeable.data.table import Table
@@ -24,8 +25,9 @@ from exchangeable.nn.layers import Features
 from exchangeable.pretraining import bundled
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.loop import Progress, Task
+from exchangeable.training.loop import RunProgress, Task
 from exchangeable.training.recipes import RECIPES
 from exchangeable.training.trained_model import (
     ITS_TABLE,
@@ -35,8 +37,8 @@ from exchangeable.training.trained_model import (
     TrainedModel,
     train_model,
 )
-from exchangeable.values.calibration import AS_ANSWERED, Calibration
-from exchangeable.values.codecs import Reference, codec_for, negatives_among
+from exchangeable.values.calibration import UNCALIBRATED, Calibration
+from exchangeable.values.codecs import ValueStats, codec_for, draw_negatives_among
 from exchangeable.values.scale import Scale
 
 LARGEST = 1e100
@@ -46,7 +48,7 @@ ANY_ORDER = "vmf"
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class FitRequest:
     """All that fitting depends on."""
 
     table: Table
@@ -58,9 +60,9 @@ class Given:
     features: Mapping[str, Any] | None = None
     memory: int | None = None
     """Bytes that may be taken; none: most of what is free."""
-    among: Processes = ALONE
+    processes: Processes = ALONE
     """Which processes share the cells."""
-    watch: Callable[[str, float], None] = lambda what, share: None
+    progress: Progress = SILENT
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Fitted:
 
     table: Table
     cells: Cells
-    answerer: Answerer
+    predictor: Predictor
     notes: tuple[str, ...]
     name: str
     """Of the model that answers; never ``auto``."""
@@ -90,7 +92,7 @@ class Validation:
         return cells.take(split.train), cells.take(split.validation)
 
 
-def fit(given: Given) -> Fitted:
+def fit(given: FitRequest) -> Fitted:
     """Let the model that was chosen read the table."""
     if len(given.table) == 0:
         raise InputError("cells with a value are needed, but the table has none")
@@ -103,16 +105,16 @@ def fit(given: Given) -> Fitted:
     if name in BASELINES:
         if given.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
-        answerer = fitted_baseline(name, cells, given.seed, _sweeps(name, given.watch))
-        answerer = replace(answerer, calibration=calibration)
-        return Fitted(given.table, cells, answerer, notes, name)
+        predictor = fit_baseline(name, cells, given.seed, given.progress.part(0, 1, name))
+        predictor = replace(predictor, calibration=calibration)
+        return Fitted(given.table, cells, predictor, notes, name)
     members = Members.of(given.table, given.features)
     reader = partial(
-        ModelAnswerer.of,
+        ModelPredictor.of,
         features=members.values,
         device=given.device,
         memory=given.memory,
-        among=given.among,
+        processes=given.processes,
     )
     if name in RECIPES:
         trained = train_recipe(name, cells, members, given)
@@ -126,44 +128,44 @@ def fit(given: Given) -> Fitted:
         members.check(trained)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
     further: list[str] = []
-    model = reader(trained, cells, say=further.append, watch=given.watch)
+    model = reader(trained, cells, progress=replace(given.progress, note=further.append))
     if given.model == bundled.NAME:
-        trial = looked_back(model, cells)
+        trial = backtest(model, cells)
         if trial is not None:
             calibration, notes = trial.calibration, (*notes, str(trial))
     model = replace(model, calibration=calibration)
     return Fitted(given.table, cells, model, (*notes, *further), name)
 
 
-def _chosen(given: Given, cells: Cells) -> tuple[str, Calibration, tuple[str, ...]]:
+def _chosen(given: FitRequest, cells: Cells) -> tuple[str, Calibration, tuple[str, ...]]:
     """The model that was asked for, or else the one that does best on hidden cells; and why.
 
     Hidden cells tell, too, how its intervals are to be set right.
     """
     if given.model != "auto":
-        return given.model, AS_ANSWERED, ()
+        return given.model, UNCALIBRATED, ()
     order = given.table.order
     if order not in bundled.orders():
         axes = "1 axis" if order == 1 else f"{order} axes"
         told = f"model {ANY_ORDER}: none is pretrained for tables of {axes}"
-        return ANY_ORDER, AS_ANSWERED, (told,)
+        return ANY_ORDER, UNCALIBRATED, (told,)
     if given.features:
-        return bundled.NAME, AS_ANSWERED, ()  # it takes none, which is told where it is read
-    trial = tried(cells, given.seed, given.device, given.watch, given.memory)
+        return bundled.NAME, UNCALIBRATED, ()  # it takes none, which is told where it is read
+    trial = tried(cells, given.seed, given.device, given.progress, given.memory)
     if trial is None:
         why = "cells are too few, or too much alike, to hide some and try others"
-        return bundled.NAME, AS_ANSWERED, (f"model {bundled.NAME}: {why}",)
+        return bundled.NAME, UNCALIBRATED, (f"model {bundled.NAME}: {why}",)
     return trial.best, trial.calibration, (str(trial),)
 
 
 def _by_validation(
-    split: Validation, cells: Cells, reader: Callable[[Cells], Answerer]
+    split: Validation, cells: Cells, reader: Callable[[Cells], Predictor]
 ) -> Calibration:
     """Of a model that was trained here, from the cells that were kept back."""
     shown, kept = split.of(cells)
     if not len(kept):
-        return AS_ANSWERED
-    return Calibration.found(means_and_ranks(reader(shown), kept.index, kept.values)[1])
+        return UNCALIBRATED
+    return Calibration.found(predict_and_rank(reader(shown), kept.index, kept.values)[1])
 
 
 def check_model(name: str) -> None:
@@ -175,7 +177,7 @@ def check_model(name: str) -> None:
         )
 
 
-def train_recipe(name: str, cells: Cells, members: Members, given: Given) -> TrainedModel:
+def train_recipe(name: str, cells: Cells, members: Members, given: FitRequest) -> TrainedModel:
     """Train a recipe's model on the cells, some of which are kept for validation."""
     recipe, codec = RECIPES[name], codec_for(cells.scale)
     split = Validation(given.validation, given.seed)
@@ -187,21 +189,24 @@ def train_recipe(name: str, cells: Cells, members: Members, given: Given) -> Tra
         name=name,
         facts=facts_of(cells, split, members),
         execution=Execution(
-            given.device, memory=given.memory, among=given.among, report=reporting(given.watch)
+            given.device,
+            memory=given.memory,
+            processes=given.processes,
+            report=reporting(given.progress),
         ),
     )
 
 
 def finetuned(
-    fitted: Fitted, training: TrainingConfig, split: Validation, watch: Callable[[str, float], None]
+    fitted: Fitted, training: TrainingConfig, split: Validation, progress: Progress
 ) -> Fitted:
     """The same model after gradient steps on this table.
 
     If it was trained on these very cells, it is judged by those that were kept then: it has
     seen all others.
     """
-    before = fitted.answerer
-    assert isinstance(before, ModelAnswerer)
+    before = fitted.predictor
+    assert isinstance(before, ModelPredictor)
     trained, facts = before.trained, facts_of(fitted.cells, split)
     if trained.facts.get("data") == facts["data"] and "validation" in trained.facts:
         split = Validation(*trained.facts["validation"])
@@ -220,14 +225,14 @@ def finetuned(
         execution=Execution(
             next(trained.model.parameters()).device,
             memory=before.limit,
-            report=reporting(watch),
+            report=reporting(progress),
         ),
         start=trained,
     )
-    reader = partial(ModelAnswerer.of, better, features=before.features, memory=before.limit)
+    reader = partial(ModelPredictor.of, better, features=before.features, memory=before.limit)
     calibration = _by_validation(split, fitted.cells, reader)
-    answerer = replace(reader(fitted.cells), calibration=calibration)
-    return replace(fitted, answerer=answerer, notes=(*fitted.notes, *_told(better)))
+    predictor = replace(reader(fitted.cells), calibration=calibration)
+    return replace(fitted, predictor=predictor, notes=(*fitted.notes, *_told(better)))
 
 
 def task_of(cells: Cells, features: Features | None, kept_back: Validation) -> Task:
@@ -235,7 +240,9 @@ def task_of(cells: Cells, features: Features | None, kept_back: Validation) -> T
     shown, kept = kept_back.of(cells)
     if not len(shown):
         raise InputError(f"training needs cells that are not for validation, but has {len(cells)}")
-    return Task(shown.array(), kept.array(), Reference.of(shown.values, cells.scale), features)
+    return Task(
+        shown.to_array(), kept.to_array(), ValueStats.of(shown.values, cells.scale), features
+    )
 
 
 def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
@@ -249,7 +256,7 @@ def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
     # Of members without a cell nothing is known, not even what they left out.
     members = [np.flatnonzero(np.bincount(index[:, axis])) for axis in range(table.order)]
     draws = np.random.default_rng(seed)
-    drawn = negatives_among(members, index, table.shape, len(index), draws)
+    drawn = draw_negatives_among(members, index, table.shape, len(index), draws)
     cells = Cells(
         np.concatenate([index, drawn]),
         np.concatenate([np.ones(len(index)), np.zeros(len(drawn))]),
@@ -271,7 +278,7 @@ def in_label_order(table: Table, *, in_place: bool = False) -> Table:
     """
     ordered = [vocabulary.in_order() for vocabulary in table.vocabularies]
     others = [] if table.times is None else [table.times]
-    found = in_cell_order(
+    found = sort_by_cell(
         table.index,
         table.values,
         others,
@@ -317,22 +324,18 @@ def _told(trained: TrainedModel) -> tuple[str, ...]:
     return (f"trained for {found['steps']:,} steps, best at {found['best step']:,}{rmse}",)
 
 
-def _sweeps(name: str, watch: Callable[[str, float], None]) -> Callable[[int, int], None]:
-    return lambda done, total: watch(f"{name}: {done} of {total}", done / total)
-
-
-def reporting(watch: Callable[[str, float], None]) -> Callable[[Progress], None]:
+def reporting(progress: Progress) -> Callable[[RunProgress], None]:
     """Progress of training, in words."""
 
-    def report(now: Progress) -> None:
+    def report(now: RunProgress) -> None:
         if math.isnan(now.loss):
-            watch("fitting the factorization that cells start from", now.step / now.steps)
+            progress.at(now.step / now.steps, "fitting the factorization that cells start from")
             return
         judged = "" if now.validation is None else f", validation RMSE {now.validation:.4f}"
-        watch(
+        progress.at(
+            now.step / now.steps,
             f"step {now.step:,} of {now.steps:,}, loss {now.loss:.4f}{judged}, "
             f"{now.cells_per_second:,.0f} cells/s, {_clock(now.seconds_left)} left",
-            now.step / now.steps,
         )
 
     return report

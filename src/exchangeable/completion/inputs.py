@@ -46,10 +46,3 @@ def answer_names(table: Table) -> tuple[str, str, str]:
     value = table.value_name or ("value" if "value" not in taken else "answer")
     low, high = (f"{end} end" if end in taken else end for end in ("low", "high"))
     return value, low, high
-
-
-def checked_seed(seed: Any) -> int:
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not whole or not 0 <= seed < 2**63:
-        raise InputError(f"seed must be a whole number from 0 to 2^63 - 1, but is {seed!r}")
-    return int(seed)

@@ -15,74 +15,52 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.cells import Cells, Floats, Index
+from exchangeable.arrays.support import Support
 from exchangeable.baselines import BASELINES
 from exchangeable.baselines.base import Baseline, Fitted
 from exchangeable.errors import InputError
 from exchangeable.models.memory import Memory
-from exchangeable.models.prior import Prior, prior_of
+from exchangeable.models.prior import Prior, fit_prior
 from exchangeable.nn.blocks import FactorLayer
 from exchangeable.nn.layers import Features
 from exchangeable.nn.pooling import read_mean
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.loop import READ_AT_ONCE, encoded, encoding
-from exchangeable.training.plan import plan_of_conditioning
+from exchangeable.training.plan import plan_reading
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
-from exchangeable.values.calibration import AS_ANSWERED, Calibration
-from exchangeable.values.codecs import Reference
+from exchangeable.values.calibration import UNCALIBRATED, Calibration
+from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution, Normal
 from exchangeable.values.scale import Scale
-
-Index = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The observed cells of a table as numbers."""
-
-    index: Index  # (E, D)
-    values: Floats  # (E,)
-    shape: tuple[int, ...]
-    scale: Scale
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def take(self, positions: NDArray[Any]) -> Cells:
-        return replace(self, index=self.index[positions], values=self.values[positions])
-
-    def array(self, shape: tuple[int, ...] | None = None) -> ExchangeableArray:
-        """With one channel, in float64."""
-        support = Support(torch.from_numpy(self.index), shape or self.shape)
-        return ExchangeableArray.trusted(support, torch.from_numpy(self.values)[:, None])
-
 
 READ_TOGETHER = 2**14
 """Cells whose whole distributions are held at a time: on a scale of 101 levels 50 MB."""
 
 
-def read_off(
-    answerer: Answerer, index: Index, *wanted: Callable[[Distribution], Tensor]
+def read_predictions(
+    predictor: Predictor, index: Index, *wanted: Callable[[Distribution], Tensor]
 ) -> list[Floats]:
     """What is wanted of the answers for cells (Q, D), some cells at a time: (Q, ...) each."""
     starts = range(0, max(len(index), 1), READ_TOGETHER)
     parts: list[list[Floats]] = [[] for _ in wanted]
     for start in starts:
-        answers = answerer.answer(index[start : start + READ_TOGETHER])
+        answers = predictor.answer(index[start : start + READ_TOGETHER])
         for part, want in zip(parts, wanted, strict=True):
             part.append(want(answers).double().cpu().numpy())
     return [np.concatenate(part) for part in parts]
 
 
-def best_of(
-    answerer: Answerer, index: Index, n: int, *wanted: Callable[[Distribution], Tensor]
+def best_cells(
+    predictor: Predictor, index: Index, n: int, *wanted: Callable[[Distribution], Tensor]
 ) -> tuple[Index, list[Floats]]:
     """Positions of the ``n`` cells (Q, D) with the highest means; these, and what is wanted."""
     found: list[Index] = []
     parts: list[list[Floats]] = [[] for _ in range(1 + len(wanted))]
     for start in range(0, max(len(index), 1), READ_TOGETHER):
-        answers = answerer.answer(index[start : start + READ_TOGETHER])
+        answers = predictor.answer(index[start : start + READ_TOGETHER])
         means = answers.mean().double().cpu().numpy()
         own = _highest(means, n)
         some = answers.take(torch.from_numpy(own))  # of all it would take most of the time
@@ -100,14 +78,14 @@ def _highest(means: Floats, n: int) -> Index:
     return np.argsort(-np.round(means, 9), kind="stable")[:n]
 
 
-class Answerer(Protocol):
+class Predictor(Protocol):
     """Answers for any cell of one table."""
 
     def answer(self, index: Index) -> Distribution:
         """For cells (Q, D), ``UNKNOWN`` where a member is not known."""
         ...
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> Answerer:
+    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> Predictor:
         """After cells came, at the positions ``changed`` of all cells. No training.
 
         ``replaced`` says that some of them had a value before.
@@ -118,11 +96,11 @@ class Answerer(Protocol):
         """Whether ``updated`` reads all cells together, rather than fold new ones in."""
         ...
 
-    def refreshed(self, cells: Cells) -> Answerer:
+    def refreshed(self, cells: Cells) -> Predictor:
         """After all cells were read together."""
         ...
 
-    def newcomer(self, axis: int, index: Index, values: Floats) -> Answerer | None:
+    def newcomer(self, axis: int, index: Index, values: Floats) -> Predictor | None:
         """Who answers for one new member, number 0 of its axis, from its cells (E, D) alone.
 
         None where that takes a look at the other cells too.
@@ -139,14 +117,14 @@ class Answerer(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class BaselineAnswerer:
+class BaselinePredictor:
     """Answers with the mean and variance that a baseline gives."""
 
     name: str
     baseline: Baseline
     fitted: Fitted
     scale: Scale
-    calibration: Calibration = AS_ANSWERED
+    calibration: Calibration = UNCALIBRATED
 
     def answer(self, index: Index) -> Distribution:
         mean, variance = self.fitted.predict(index)
@@ -158,17 +136,17 @@ class BaselineAnswerer:
         )
         return self.calibration.of(answers)
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> BaselineAnswerer:
-        fitted = self.fitted.updated(cells.index, cells.values, cells.shape, changed)
+    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> BaselinePredictor:
+        fitted = self.fitted.updated(cells, changed)
         return replace(self, fitted=fitted)
 
     def anew(self, *, replaced: bool) -> bool:
         return False
 
-    def refreshed(self, cells: Cells) -> BaselineAnswerer:
-        return replace(self, fitted=self.baseline.fit(cells.index, cells.values, cells.shape))
+    def refreshed(self, cells: Cells) -> BaselinePredictor:
+        return replace(self, fitted=self.baseline.fit(cells))
 
-    def newcomer(self, axis: int, index: Index, values: Floats) -> BaselineAnswerer | None:
+    def newcomer(self, axis: int, index: Index, values: Floats) -> BaselinePredictor | None:
         solve = getattr(self.fitted, "newcomer", None)
         fitted = None if solve is None else solve(axis, index, values)
         return None if fitted is None else replace(self, fitted=fitted)
@@ -194,7 +172,7 @@ class BaselineAnswerer:
 
 
 @dataclass(frozen=True, eq=False)
-class ModelAnswerer:
+class ModelPredictor:
     """Answers from the memory that a model has of the table.
 
     Each axis has one member more than the table, one without a cell: it stands for all that
@@ -203,12 +181,12 @@ class ModelAnswerer:
 
     trained: TrainedModel
     memory: Memory
-    reference: Reference
+    reference: ValueStats
     features: Features | None
-    among: Processes = ALONE
+    processes: Processes = ALONE
     limit: int | None = None
     """Bytes that reading may take."""
-    calibration: Calibration = AS_ANSWERED
+    calibration: Calibration = UNCALIBRATED
 
     @classmethod
     def of(
@@ -219,49 +197,48 @@ class ModelAnswerer:
         device: torch.device | None = None,
         *,
         memory: int | None = None,
-        among: Processes = ALONE,
-        say: Callable[[str], None] = lambda sentence: None,
-        watch: Callable[[str, float], None] = lambda what, share: None,
-    ) -> ModelAnswerer:
+        processes: Processes = ALONE,
+        progress: Progress = SILENT,
+    ) -> ModelPredictor:
         """Condition the model on the observed cells, within so many bytes of memory."""
         trained.check(len(cells.shape))
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
         trained.check_features(features)
         device = device or next(trained.model.parameters()).device
         trained = replace(trained, model=trained.model.to(device).eval())
-        reference = Reference.of(cells.values, cells.scale)
+        reference = ValueStats.of(cells.values, cells.scale)
         padded = _padded(features, cells.shape, device)
-        observed = cells.array(_spacious(cells.shape)).to(device)
-        plan, sentence = plan_of_conditioning(
-            trained.model, observed.support.directory, len(cells), memory
+        observed = cells.to_array(_spacious(cells.shape)).to(device)
+        plan, sentence = plan_reading(
+            trained.model, observed.support.group_index, len(cells), memory
         )
         if plan.keep != "memory" or not plan.pools:
-            say(sentence)
+            progress.note(sentence)
         with torch.no_grad():
             known = trained.model.condition(
                 observed,
                 padded,
                 encode=encoding(trained.codec, reference),
-                prior=prior_of(trained.model, observed, reference),
+                prior=fit_prior(trained.model, observed, reference),
                 plan=plan,
-                among=among,
-                watch=lambda share: watch(f"reading {len(cells):,} cells", share),
+                processes=processes,
+                progress=progress,
             )
-        return cls(trained, known, reference, features, among, memory)
+        return cls(trained, known, reference, features, processes, memory)
 
     def answer(self, index: Index) -> Distribution:
         device = next(self.trained.model.parameters()).device
         spare = np.array(self.memory.shape) - 1
         known = torch.from_numpy(np.where(index < 0, spare, index))
-        first, last = self.among.share(len(index))
+        first, last = self.processes.share(len(index))
         queries = Support(known[first:last].to(device), self.memory.shape)
         with torch.inference_mode():
             outputs = self.trained.model.read(self.memory, queries, READ_AT_ONCE)
-        outputs = self.among.gathered(outputs, len(index))
+        outputs = self.processes.gathered(outputs, len(index))
         answers = self.trained.codec.read(outputs.double().cpu(), self.reference)
         return self.calibration.of(answers)
 
-    def hidden(self, cells: Cells) -> Iterator[tuple[NDArray[np.bool_], ModelAnswerer]]:
+    def hidden(self, cells: Cells) -> Iterator[tuple[NDArray[np.bool_], ModelPredictor]]:
         """Which of the cells were left out when factors were tried, and who answers without them.
 
         That takes no further fit: what was believed without them is known.
@@ -270,7 +247,7 @@ class ModelAnswerer:
         if not isinstance(prior, Prior):
             return
         device = next(self.trained.model.parameters()).device
-        observed = cells.array(_spacious(cells.shape)).to(device)
+        observed = cells.to_array(_spacious(cells.shape)).to(device)
         for left in prior.lefts:
             with torch.no_grad():
                 memory = self.trained.model.condition(
@@ -280,14 +257,14 @@ class ModelAnswerer:
                 )
             yield left.out.cpu().numpy(), replace(self, memory=memory)
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelAnswerer:
+    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
         device = next(self.trained.model.parameters()).device
         if self.anew(replaced=replaced):
             return self.refreshed(cells)
         added = _encoded(self.trained, cells.take(changed), self.reference, cells.shape)
         prior = self.memory.prior
         if isinstance(prior, Prior):
-            every = cells.array(_spacious(cells.shape)).to(device)
+            every = cells.to_array(_spacious(cells.shape)).to(device)
             prior = prior.updated(every, torch.from_numpy(changed).to(device))
         with torch.no_grad():
             # The spare member of before has no cell, so the first new one can take its place.
@@ -298,20 +275,20 @@ class ModelAnswerer:
         # A value cannot be taken out of a pool, nor can features be put before the last ones.
         return replaced or self.features is not None or not self.memory.pools
 
-    def refreshed(self, cells: Cells) -> ModelAnswerer:
+    def refreshed(self, cells: Cells) -> ModelPredictor:
         device = next(self.trained.model.parameters()).device
         grown = _grown(self.features, cells.shape)
-        anew = ModelAnswerer.of(
-            self.trained, cells, grown, device, memory=self.limit, among=self.among
+        anew = ModelPredictor.of(
+            self.trained, cells, grown, device, memory=self.limit, processes=self.processes
         )
         return replace(anew, calibration=self.calibration)
 
-    def newcomer(self, axis: int, index: Index, values: Floats) -> ModelAnswerer | None:
+    def newcomer(self, axis: int, index: Index, values: Floats) -> ModelPredictor | None:
         if self.features is not None or not self.memory.pools:
             return None
         device = next(self.trained.model.parameters()).device
         shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
-        own = Cells(index, values, shape, self.reference.scale).array()
+        own = Cells(index, values, shape, self.reference.scale).to_array()
         with torch.inference_mode():
             seen = encoded(own, self.trained.codec, self.reference).to(device)
             prior = self.memory.prior
@@ -341,22 +318,24 @@ class ModelAnswerer:
         return {**described, "calibration": list(self.calibration.taken)}, {**weights, **tensors}
 
 
-def fitted_baseline(name: str, cells: Cells, seed: int, report: Any = None) -> BaselineAnswerer:
+def fit_baseline(
+    name: str, cells: Cells, seed: int, progress: Progress = SILENT
+) -> BaselinePredictor:
     """A baseline by its name, fitted to the cells."""
     baseline = BASELINES[name]()
     if hasattr(baseline, "seed"):
         baseline = replace(baseline, seed=seed)  # type: ignore[type-var]  # all are dataclasses
-    fitted = baseline.fit(cells.index, cells.values, cells.shape, report)
-    return BaselineAnswerer(name, baseline, fitted, cells.scale)
+    fitted = baseline.fit(cells, progress)
+    return BaselinePredictor(name, baseline, fitted, cells.scale)
 
 
-def answerer_of_parts(
+def predictor_from_parts(
     described: dict[str, Any],
     tensors: dict[str, Tensor],
     cells: Cells,
     device: torch.device,
     memory: int | None = None,
-) -> Answerer:
+) -> Predictor:
     """What ``parts`` described, able to answer for the same cells again."""
     calibration = Calibration(tuple(described.get("calibration", ())))
     if "baseline" in described:
@@ -367,22 +346,22 @@ def answerer_of_parts(
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored}
         baseline = type(BASELINES[name]())(**settings)
         fitted = baseline.kind.of_state(baseline, {k: t.numpy() for k, t in tensors.items()})
-        return BaselineAnswerer(name, baseline, fitted, cells.scale, calibration)
+        return BaselinePredictor(name, baseline, fitted, cells.scale, calibration)
     given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None
     trained = TrainedModel.of_parts(described, tensors, described.get("facts", {}))
-    answerer = ModelAnswerer.of(trained, cells, features, device, memory=memory)
-    return replace(answerer, calibration=calibration)
+    predictor = ModelPredictor.of(trained, cells, features, device, memory=memory)
+    return replace(predictor, calibration=calibration)
 
 
 def _encoded(
     trained: TrainedModel,
     cells: Cells,
-    reference: Reference,
+    reference: ValueStats,
     shape: tuple[int, ...] | None = None,
 ) -> ExchangeableArray:
     """As channels, in an array with a spare member on each axis."""
-    return encoded(cells.array(_spacious(shape or cells.shape)), trained.codec, reference)
+    return encoded(cells.to_array(_spacious(shape or cells.shape)), trained.codec, reference)
 
 
 def _spacious(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,16 +9,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.data.frames import frame_of, numbers_of
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import UNKNOWN, Codes, column_of
+from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
 
 MOST_CANDIDATES = 20_000_000
 """Cells that are compared at most."""
 
 
-def candidates(table: Table, place: int, code: int, given: Mapping[str, Any]) -> Codes:
+def candidates(table: Table, place: int, code: int, given: Mapping[str, Any]) -> Index:
     """All cells of a member, or those with the given members of other axes."""
     unknown = set(given) - {axis for number, axis in enumerate(table.axes) if number != place}
     if unknown:
@@ -46,7 +47,7 @@ def candidates(table: Table, place: int, code: int, given: Mapping[str, Any]) ->
 
 def cells_of(
     table: Table, member: Any, place: int, ratings: Any
-) -> tuple[pl.DataFrame, Codes, NDArray[np.float64]]:
+) -> tuple[pl.DataFrame, Index, NDArray[np.float64]]:
     """Cells of a member of axis ``place``, from a mapping or a frame: labels, numbers, values.
 
     The member itself is number 0.
@@ -84,7 +85,7 @@ def cells_of(
     return cells, numbers, values
 
 
-def check_distinct(table: Table, own: Codes, place: int) -> None:
+def check_distinct(table: Table, own: Index, place: int) -> None:
     """Raise if a member has two values for the same cell."""
     keys, first, number = np.unique(
         keys_of(own, table.shape), return_index=True, return_counts=True
@@ -99,6 +100,6 @@ def check_distinct(table: Table, own: Codes, place: int) -> None:
         raise InputError(f"every cell may be rated once, but {', '.join(labels)} comes again")
 
 
-def keys_of(index: Codes, shape: tuple[int, ...]) -> Codes:
+def keys_of(index: Index, shape: tuple[int, ...]) -> Index:
     """One number per cell: (Q, D) -> (Q,)."""
     return np.ravel_multi_index(tuple(index.T), shape).astype(np.int64)

@@ -18,19 +18,19 @@ import torch
 from numpy.typing import NDArray
 
 from exchangeable import metrics
+from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import standardised
 from exchangeable.completion.predictors import (
     READ_TOGETHER,
-    Answerer,
-    Cells,
-    Index,
-    ModelAnswerer,
-    fitted_baseline,
-    read_off,
+    ModelPredictor,
+    Predictor,
+    fit_baseline,
+    read_predictions,
 )
-from exchangeable.models.prior import BIASES, lots
+from exchangeable.models.prior import BIASES, pseudo_random_shares
 from exchangeable.pretraining import bundled
-from exchangeable.values.calibration import AS_ANSWERED, Calibration, Floats
+from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.values.calibration import UNCALIBRATED, Calibration
 
 SIMPLER = ("bias", "vmf")
 """What the pretrained model is compared with."""
@@ -85,7 +85,7 @@ class Trial:
             f"{others and f' ({others})'}; {100 * self.coverage:.0f} % of them within its 80 % "
             f"intervals"
         )
-        if self.calibration != AS_ANSWERED:
+        if self.calibration != UNCALIBRATED:
             told += ", now calibrated on them"
         if best == bundled.NAME:
             return f"model {best}: {told}"
@@ -96,7 +96,7 @@ def tried(
     cells: Cells,
     seed: int,
     device: torch.device,
-    watch: Callable[[str, float], None] = lambda what, share: None,
+    progress: Progress = SILENT,
     memory: int | None = None,
 ) -> Trial | None:
     """Fit all candidates to most cells, and see how they predict the others.
@@ -105,13 +105,13 @@ def tried(
     """
     if len(cells) < LEAST:
         return None
-    watch("choosing cells to hide", 0.0)
+    progress.at(0.0, "choosing cells to hide")
     whole, cells = cells, _some(cells)
     part = _parts(cells)
     trained = bundled.shipped(len(cells.shape))
-    candidates: dict[str, Callable[[Cells], Answerer]] = {
-        bundled.NAME: partial(ModelAnswerer.of, trained, device=device, memory=memory),
-        **{name: partial(fitted_baseline, name, seed=seed) for name in SIMPLER},
+    candidates: dict[str, Callable[[Cells], Predictor]] = {
+        bundled.NAME: partial(ModelPredictor.of, trained, device=device, memory=memory),
+        **{name: partial(fit_baseline, name, seed=seed) for name in SIMPLER},
     }
     parts = min(-(-HIDDEN * PARTS // len(cells)), MOST_PARTS)
     truth: list[Floats] = []
@@ -123,9 +123,11 @@ def tried(
         truth.append(cells.values[hidden])
         for at, (name, candidate) in enumerate(candidates.items()):
             share = (number + at / len(candidates)) / parts
-            watch(f"trying {name} on {hidden.sum():,} hidden cells", share)
-            answerer = candidate(cells.take(~hidden))
-            found[name].append(means_and_ranks(answerer, cells.index[hidden], cells.values[hidden]))
+            progress.at(share, f"trying {name} on {hidden.sum():,} hidden cells")
+            predictor = candidate(cells.take(~hidden))
+            found[name].append(
+                predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
+            )
     if not truth:
         return None
     means, ranks = (
@@ -133,10 +135,10 @@ def tried(
         for at in (0, 1)
     )
     trial = Trial.of(np.concatenate(truth), means, ranks)
-    return trial if cells is whole else replace(trial, calibration=AS_ANSWERED)
+    return trial if cells is whole else replace(trial, calibration=UNCALIBRATED)
 
 
-def looked_back(model: ModelAnswerer, cells: Cells) -> Trial | None:
+def backtest(model: ModelPredictor, cells: Cells) -> Trial | None:
     """How a model that has read all cells does on those that its factors were tried on.
 
     None where there are none, or where that would take long: comparing members is most of it.
@@ -144,8 +146,8 @@ def looked_back(model: ModelAnswerer, cells: Cells) -> Trial | None:
     if len(cells) > (MOST_ON_LEVELS if cells.scale.levels else MOST):
         return None
     truth, means, ranks = [], [], []
-    for hidden, answerer in model.hidden(cells):
-        mean, rank = means_and_ranks(answerer, cells.index[hidden], cells.values[hidden])
+    for hidden, predictor in model.hidden(cells):
+        mean, rank = predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
         truth.append(cells.values[hidden])
         means.append(mean)
         ranks.append(rank)
@@ -157,13 +159,13 @@ def looked_back(model: ModelAnswerer, cells: Cells) -> Trial | None:
     )
 
 
-def means_and_ranks(answerer: Answerer, index: Index, values: Floats) -> tuple[Floats, Floats]:
+def predict_and_rank(predictor: Predictor, index: Index, values: Floats) -> tuple[Floats, Floats]:
     """What is answered for cells, and where in the answers their values lie."""
     means, ranks = [], []
     for start in range(0, len(index), READ_TOGETHER):
         some = slice(start, start + READ_TOGETHER)
         rank = methodcaller("rank", torch.from_numpy(values[some]))
-        mean, place = read_off(answerer, index[some], methodcaller("mean"), rank)
+        mean, place = read_predictions(predictor, index[some], methodcaller("mean"), rank)
         means.append(mean)
         ranks.append(place)
     return np.concatenate(means), np.concatenate(ranks)
@@ -175,7 +177,7 @@ def _parts(cells: Cells) -> NDArray[np.int64]:
     values = torch.from_numpy(standardised(cells.values)[0])
     with torch.no_grad():
         biases = BIASES.believed(index, values, cells.shape)
-        drawn = lots(values - biases.answers(index)[0]).numpy()
+        drawn = pseudo_random_shares(values - biases.answers(index)[0]).numpy()
     return (PARTS * drawn).astype(np.int64)
 
 

@@ -12,14 +12,15 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import Cells
 from exchangeable.completion.fit import Fitted, facts_of
-from exchangeable.completion.predictors import Cells, answerer_of_parts
+from exchangeable.completion.predictors import predictor_from_parts
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 from exchangeable.runtime import checkpoint
+from exchangeable.runtime.devices import parse_size
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.plan import size_of
 from exchangeable.values.scale import Scale
 
 _PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "memory")
@@ -28,7 +29,7 @@ _PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "me
 def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> None:
     """Write all of it, or nothing."""
     table, cells = fitted.table, fitted.cells
-    described, tensors = fitted.answerer.parts()
+    described, tensors = fitted.predictor.parts()
     training = params["training"]
     config = {
         "kind": "completer",
@@ -107,8 +108,8 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
         _check_index(cells.index, cells.values, cells.shape)
         notes, name = tuple(stored.config["notes"]), str(stored.config["name"])
         described = stored.config["answerer"]
-        limit = size_of(params["memory"])
-        answerer = answerer_of_parts(described, stored.tensors["model"], cells, device, limit)
+        limit = parse_size(params["memory"])
+        predictor = predictor_from_parts(described, stored.tensors["model"], cells, device, limit)
         # A model has just read all cells together; a baseline is as it was.
         folded = int(stored.config.get("folded", 0)) if "baseline" in described else 0
     except InputError:
@@ -116,7 +117,7 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
     except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: the completer cannot be rebuilt: {reason}") from None
-    return params, Fitted(table, cells, answerer, notes, name, folded)
+    return params, Fitted(table, cells, predictor, notes, name, folded)
 
 
 def _check_index(

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from exchangeable.arrays.cells import UNKNOWN, Cells, Index
 from exchangeable.completion.fit import Fitted, in_label_order, observed_cells
-from exchangeable.completion.predictors import Cells, ModelAnswerer
+from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import UNKNOWN, Codes, Vocabulary
+from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 from exchangeable.nn.layers import Features
 from exchangeable.values.scale import Scale
@@ -42,8 +43,8 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
         zeros = _zeros_beside(index, everything, np.random.default_rng(len(everything)))
         index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
     cells, changed, replaced = _merged(fitted.cells, index, values, shape)
-    answerer = fitted.answerer.updated(cells, changed, replaced=replaced)
-    anew = fitted.answerer.anew(replaced=replaced)
+    predictor = fitted.predictor.updated(cells, changed, replaced=replaced)
+    anew = fitted.predictor.anew(replaced=replaced)
     folded = 0 if anew else fitted.folded + len(changed)
     whole = replace(
         table,
@@ -52,12 +53,12 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
         values=everything.values,
         times=None,
     )
-    return replace(fitted, table=whole, cells=cells, answerer=answerer, folded=folded)
+    return replace(fitted, table=whole, cells=cells, predictor=predictor, folded=folded)
 
 
 def refreshed(fitted: Fitted) -> Fitted:
     """The same model after it read all cells together; nothing is trained."""
-    return replace(fitted, answerer=fitted.answerer.refreshed(fitted.cells), folded=0)
+    return replace(fitted, predictor=fitted.predictor.refreshed(fitted.cells), folded=0)
 
 
 def reread(fitted: Fitted, table: Table) -> Fitted:
@@ -65,12 +66,12 @@ def reread(fitted: Fitted, table: Table) -> Fitted:
     table = in_label_order(table)
     cells, _ = observed_cells(table, seed=0)
     cells = replace(cells, scale=fitted.cells.scale)
-    answerer = fitted.answerer
-    if isinstance(answerer, ModelAnswerer) and answerer.features is not None:
-        moved = _moved(answerer.features, fitted.table.vocabularies, table.vocabularies)
-        answerer = replace(answerer, features=moved)
-    answerer = answerer.refreshed(cells)
-    return replace(fitted, table=table, cells=cells, answerer=answerer, folded=0)
+    predictor = fitted.predictor
+    if isinstance(predictor, ModelPredictor) and predictor.features is not None:
+        moved = _moved(predictor.features, fitted.table.vocabularies, table.vocabularies)
+        predictor = replace(predictor, features=moved)
+    predictor = predictor.refreshed(cells)
+    return replace(fitted, table=table, cells=cells, predictor=predictor, folded=0)
 
 
 def _moved(
@@ -110,7 +111,7 @@ def check_scale(values: NDArray[np.float64], scale: Scale) -> None:
         )
 
 
-def _zeros_beside(index: Codes, known: Cells, generator: np.random.Generator) -> Codes:
+def _zeros_beside(index: Index, known: Cells, generator: np.random.Generator) -> Index:
     """For each new positive a cell of the same member that is none: others on the last axis."""
     others = index.copy()
     others[:, -1] = generator.integers(0, known.shape[-1], len(index))
@@ -122,8 +123,8 @@ def _zeros_beside(index: Codes, known: Cells, generator: np.random.Generator) ->
 
 
 def _merged(
-    known: Cells, index: Codes, values: NDArray[np.float64], shape: tuple[int, ...]
-) -> tuple[Cells, Codes, bool]:
+    known: Cells, index: Index, values: NDArray[np.float64], shape: tuple[int, ...]
+) -> tuple[Cells, Index, bool]:
     """All cells, where the given ones stand among them, and whether one had a value before."""
     new = np.ravel_multi_index(tuple(index.T), shape)
     order = np.argsort(new)

@@ -6,24 +6,21 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from exchangeable.data.vocabulary import Codes
-
-Floats = NDArray[np.float64]
+from exchangeable.arrays.cells import Floats, Index
 
 _AT_ONCE = 2**20
 
 
-def in_cell_order(
-    index: Codes,
+def sort_by_cell(
+    index: Index,
     values: Floats,
     others: Sequence[Floats],
-    renumbered: Sequence[Codes],
+    renumbered: Sequence[Index],
     shape: tuple[int, ...],
     *,
     overwrite: bool = False,
-) -> tuple[Codes, list[Floats]] | None:
+) -> tuple[Index, list[Floats]] | None:
     """Coordinates ascending, and ``values`` and ``others`` with them; None if they are so already.
 
     Member n of axis a gets the number ``renumbered[a][n]``. Rows that have no value come last.
@@ -38,7 +35,7 @@ def in_cell_order(
     if 2 * cells << bits > 2**63:
         return _by_places(index, values, others, renumbered)
 
-    def packed_at(some: slice) -> Codes:
+    def packed_at(some: slice) -> Index:
         coordinates = [new[index[some, axis]] for axis, new in enumerate(renumbered)]
         numbers = np.ravel_multi_index(coordinates, shape)
         numbers[np.isnan(values[some])] += cells
@@ -68,15 +65,15 @@ def in_cell_order(
 
 
 def _by_places(
-    index: Codes, values: Floats, others: Sequence[Floats], renumbered: Sequence[Codes]
-) -> tuple[Codes, list[Floats]]:
+    index: Index, values: Floats, others: Sequence[Floats], renumbered: Sequence[Index]
+) -> tuple[Index, list[Floats]]:
     """The same where cell and row do not fit into 63 bits."""
     new = np.stack([numbers[index[:, a]] for a, numbers in enumerate(renumbered)], axis=1)
     order = np.lexsort((*new.T[::-1], np.isnan(values)))
     return new[order], [column[order] for column in (values, *others)]
 
 
-def _ascend(blocks: Iterable[Codes]) -> bool:
+def _ascend(blocks: Iterable[Index]) -> bool:
     last = -1
     for numbers in blocks:
         if numbers[0] < last or (numbers[1:] < numbers[:-1]).any():

@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import Index
 from exchangeable.data import parquet, text
 from exchangeable.data.frames import numbers_of
-from exchangeable.data.text import Lines, Source
-from exchangeable.data.vocabulary import Codes, Vocabulary, missing_labels
+from exchangeable.data.text import Source, TextFile
+from exchangeable.data.vocabulary import Vocabulary, missing_labels
 from exchangeable.errors import InputError
 
 ROWS_AT_ONCE = 2**22
@@ -36,11 +37,11 @@ class Columns:
     rows: int
     blocks: Callable[[str], Iterator[pl.Series]]
     """A column from its first row to its last, in parts."""
-    lines: Lines | None = None
+    lines: TextFile | None = None
     """The text that was parsed."""
 
     @classmethod
-    def of_frame(cls, name: str, frame: pl.DataFrame, lines: Lines | None = None) -> Columns:
+    def of_frame(cls, name: str, frame: pl.DataFrame, lines: TextFile | None = None) -> Columns:
         return cls(name, frame.schema, len(frame), lambda column: iter([frame[column]]), lines)
 
     @classmethod
@@ -73,7 +74,7 @@ class Columns:
         """How the user finds a row, counted from 0."""
         return f"line {text.line_of(self.lines, row)}" if self.lines else f"row {row + 1}"
 
-    def labels(self, axis: str, out: Codes) -> Vocabulary:
+    def labels(self, axis: str, out: Index) -> Vocabulary:
         """The labels of an axis; the number of each row goes into ``out``."""
         vocabulary, start = None, 0
         for block in self.blocks(axis):

@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import Index
 from exchangeable.data.columns import Columns
-from exchangeable.data.vocabulary import Codes, Vocabulary
+from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 
 Rows = NDArray[np.int64] | slice
@@ -20,7 +21,7 @@ Duplicates = Literal["error", "mean", "last", "first", "max"]
 _EVERY_ROW = slice(None)
 
 
-def cell_numbers(index: Codes, shape: tuple[int, ...]) -> Codes:
+def cell_numbers(index: Index, shape: tuple[int, ...]) -> Index:
     """One number per cell, row by row of the array: (R, D) -> (R,)."""
     numbers = index[:, 0].copy()
     for axis, size in list(enumerate(shape))[1:]:
@@ -31,7 +32,7 @@ def cell_numbers(index: Codes, shape: tuple[int, ...]) -> Codes:
 
 def merged(
     columns: Columns,
-    index: Codes,
+    index: Index,
     values: NDArray[np.float64],
     vocabularies: Sequence[Vocabulary],
     duplicates: Duplicates,
@@ -75,8 +76,8 @@ def merged(
 
 
 def _repeated(
-    index: Codes, values: NDArray[np.float64], shape: tuple[int, ...]
-) -> tuple[Codes, int, int]:
+    index: Index, values: NDArray[np.float64], shape: tuple[int, ...]
+) -> tuple[Index, int, int]:
     """Cells that come again, how many rows that makes too many, and how many known are asked for.
 
     The numbers of all cells are sorted in place: a table by hash would take several times their
@@ -96,8 +97,8 @@ def _repeated(
 
 
 def _rows_of(
-    repeated: Codes, index: Codes, values: NDArray[np.float64], shape: tuple[int, ...]
-) -> tuple[Codes, pl.Series]:
+    repeated: Index, index: Index, values: NDArray[np.float64], shape: tuple[int, ...]
+) -> tuple[Index, pl.Series]:
     """The rows that give values of these cells (ascending), and the cell of each."""
     numbers = cell_numbers(index, shape)
     known = pl.Series(repeated)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import UNKNOWN
-
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 def busiest(table: Table, axis: int, most: int) -> Index:

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.data.frames import frame_of
-from exchangeable.data.vocabulary import UNKNOWN, Vocabulary
+from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 
 MOST_CATEGORIES = 100

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.data import text
 from exchangeable.data.column_roles import Roles, guess_roles
 from exchangeable.data.columns import Columns
@@ -24,13 +25,14 @@ from exchangeable.data.duplicates import Duplicates as Duplicates
 from exchangeable.data.duplicates import cell_numbers, merged
 from exchangeable.data.frames import frame_of, native_frame, numbers_of
 from exchangeable.data.parquet import is_parquet
-from exchangeable.data.text import Lines
-from exchangeable.data.vocabulary import UNKNOWN, Codes, Vocabulary, column_of
+from exchangeable.data.text import TextFile
+from exchangeable.data.vocabulary import Vocabulary, column_of
 from exchangeable.errors import InputError
 from exchangeable.values.scale import Kind, Scale
 
 if TYPE_CHECKING:
-    from exchangeable.arrays.array import ExchangeableArray, Support
+    from exchangeable.arrays.array import ExchangeableArray
+    from exchangeable.arrays.support import Support
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,7 @@ class Table:
     axes: tuple[str, ...]
     """What each axis is called."""
     vocabularies: tuple[Vocabulary, ...]
-    index: Codes  # (R, D), a row per row of the input
+    index: Index  # (R, D), a row per row of the input
     values: NDArray[np.float64]  # (R,), NaN where the value is missing
     scale: Scale
     value_name: str | None = None
@@ -110,7 +112,7 @@ class Table:
             roles = guess_roles(name, list(file.types), axes, value, time, titled=True)
             numbered = file.as_numbers(roles.value, roles.time)
             return cls._of_columns(numbered, "polars", roles, duplicates, scale)
-        lines = text.lay_out(name, source, separator=separator, header=header)
+        lines = text.detect_layout(name, source, separator=separator, header=header)
         return cls.of_lines(
             lines,
             axes=axes,
@@ -124,7 +126,7 @@ class Table:
     @classmethod
     def of_lines(
         cls,
-        lines: Lines,
+        lines: TextFile,
         *,
         axes: Sequence[str | int] | None = None,
         value: str | int | None = None,
@@ -177,7 +179,7 @@ class Table:
     def of_cells(
         cls,
         labels: Mapping[str, pl.Series],
-        index: Codes,
+        index: Index,
         values: NDArray[np.float64],
         *,
         scale: Scale | None = None,
@@ -279,22 +281,23 @@ class Table:
         """The cells that have a value, with that one channel, in float64."""
         import torch
 
-        from exchangeable.arrays.array import ExchangeableArray, Support
+        from exchangeable.arrays.array import ExchangeableArray
+        from exchangeable.arrays.support import Support
 
         seen = ~np.isnan(self.values)
         support = Support(torch.from_numpy(self.index[seen]), self.shape)
-        return ExchangeableArray.trusted(support, torch.from_numpy(self.values[seen])[:, None])
+        return ExchangeableArray.unchecked(support, torch.from_numpy(self.values[seen])[:, None])
 
     @cached_property
     def missing(self) -> Support:
         """The cells that came without a value: those to be filled, in the input's order."""
         import torch
 
-        from exchangeable.arrays.array import Support
+        from exchangeable.arrays.support import Support
 
         return Support(torch.from_numpy(self.index[np.isnan(self.values)]), self.shape)
 
-    def cells(self, data: Any) -> Codes:
+    def cells(self, data: Any) -> Index:
         """Coordinates (Q, D) of labelled cells; ``UNKNOWN`` for members the table does not have."""
         frame, _ = frame_of(data)
         codes = [
@@ -316,7 +319,7 @@ class Table:
             )
         return tuple(frame.columns[: self.order])
 
-    def positions(self, data: Any) -> Codes:
+    def positions(self, data: Any) -> Index:
         """Where labelled cells stand among the observed ones; each must be there."""
         cells = self.cells(data)
         keys = cell_numbers(self.index[~np.isnan(self.values)], self.shape)
@@ -331,7 +334,7 @@ class Table:
             raise InputError(f"every cell must be in the table, but that of row {row + 1} is not")
         return found
 
-    def frame(self, index: Codes, **columns: Any) -> Any:
+    def frame(self, index: Index, **columns: Any) -> Any:
         """Labels of the given cells (Q, D) with more columns, in the kind of frame that came in."""
         coordinates = np.asarray(index)
         for name, column in columns.items():
@@ -358,7 +361,7 @@ class Table:
         return " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))
 
 
-def _parsed(lines: Lines, kinds: dict[str, Any], skip: bool) -> tuple[pl.DataFrame, Lines]:
+def _parsed(lines: TextFile, kinds: dict[str, Any], skip: bool) -> tuple[pl.DataFrame, TextFile]:
     """The frame without blank lines, and without values that are none if they may be skipped."""
     if not skip:
         frame, lines = text.parse(lines, kinds)
@@ -373,7 +376,7 @@ def _parsed(lines: Lines, kinds: dict[str, Any], skip: bool) -> tuple[pl.DataFra
     return frame, lines
 
 
-def _kept(frame: pl.DataFrame, lines: Lines, rows: pl.Series) -> tuple[pl.DataFrame, Lines]:
+def _kept(frame: pl.DataFrame, lines: TextFile, rows: pl.Series) -> tuple[pl.DataFrame, TextFile]:
     """Some of the rows, which still know their lines."""
     if rows.all():
         return frame, lines

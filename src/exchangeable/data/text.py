@@ -51,7 +51,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Lines:
+class TextFile:
     """A text file, ready to be parsed: its layout and its bytes (or its path)."""
 
     layout: Layout
@@ -105,9 +105,9 @@ def _unzipped(path: Path) -> bytes:
         return archive.read(members[0])
 
 
-def lay_out(
+def detect_layout(
     name: str, source: Source, *, separator: str | None = None, header: bool | None = None
-) -> Lines:
+) -> TextFile:
     """Look at the first lines: what separates fields, whether there is a header, which columns."""
     start = source[:65536] if isinstance(source, bytes) else _first_bytes(source)
     if start[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in start:
@@ -149,7 +149,7 @@ def lay_out(
     if used == "::":
         whole = source if isinstance(source, bytes) else source.read_bytes()
         source = whole.replace(b"::", _INNER.encode())
-    return Lines(layout, _ended(source))
+    return TextFile(layout, _ended(source))
 
 
 def _ended(source: Source) -> Source:
@@ -162,8 +162,8 @@ def _ended(source: Source) -> Source:
 
 
 def parse(
-    lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]
-) -> tuple[pl.DataFrame, Lines]:
+    lines: TextFile, types: dict[str, type[pl.DataType] | pl.DataType]
+) -> tuple[pl.DataFrame, TextFile]:
     """The named columns with the given types; a line that does not fit raises with its number.
 
     Quotes in the midst of a field are part of the text. polars does not read them so, and a file
@@ -191,7 +191,7 @@ def parse(
     return frame, lines
 
 
-def line_of(lines: Lines, row: int) -> int:
+def line_of(lines: TextFile, row: int) -> int:
     """The line of the file at which data row ``row``, counted from 0, ends."""
     if lines.numbers is not None:
         return int(lines.numbers[row])
@@ -204,14 +204,14 @@ def line_of(lines: Lines, row: int) -> int:
     return reader.line_num
 
 
-def line_numbers(lines: Lines) -> NDArray[np.int64]:
+def line_numbers(lines: TextFile) -> NDArray[np.int64]:
     """The line at which each data row ends, blank ones included."""
     reader = _records(lines)
     numbers = np.fromiter((reader.line_num for _ in reader), dtype=np.int64)
     return numbers[lines.layout.blank + (1 if lines.layout.header else 0) :]
 
 
-def _records(lines: Lines, strict: bool = False) -> Any:
+def _records(lines: TextFile, strict: bool = False) -> Any:
     """A reader that knows its line; slow, and only used to say where something is wrong."""
     layout = lines.layout
     csv.field_size_limit(2**31 - 1)
@@ -222,7 +222,7 @@ def _records(lines: Lines, strict: bool = False) -> Any:
     return csv.reader(text, delimiter=layout.inner, quoting=csv.QUOTE_NONE, strict=strict)
 
 
-def without_bad_lines(lines: Lines) -> Lines:
+def without_bad_lines(lines: TextFile) -> TextFile:
     """The records that fit, with every field quoted; the others are dropped and counted."""
     written, numbers, bad, reader = [], [], 0, _records(lines)
     for fields in reader:
@@ -242,7 +242,7 @@ def without_bad_lines(lines: Lines) -> Lines:
     )
 
 
-def _has_stray_quotes(lines: Lines) -> bool:
+def _has_stray_quotes(lines: TextFile) -> bool:
     """Whether a quote stands in the midst of a field, where polars takes it for an opening one.
 
     A comma and a quote inside a quoted field look the same, which costs time and nothing else.
@@ -268,7 +268,7 @@ def _counted(raw: pl.Series, layout: Layout) -> tuple[pl.Series, pl.Series]:
     return fields, raw.is_null() | (raw.str.strip_chars() == "")
 
 
-def _polars(lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]) -> pl.DataFrame:
+def _polars(lines: TextFile, types: dict[str, type[pl.DataType] | pl.DataType]) -> pl.DataFrame:
     layout = lines.layout
     places = [layout.columns.index(name) for name in types]
     order = sorted(places)
@@ -290,7 +290,7 @@ def _polars(lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType]) -> 
 
 
 def _explained(
-    lines: Lines, types: dict[str, type[pl.DataType] | pl.DataType], error: Exception
+    lines: TextFile, types: dict[str, type[pl.DataType] | pl.DataType], error: Exception
 ) -> InputError:
     """Why polars could not parse, with the line."""
     layout, reason = lines.layout, str(error).splitlines()[0]
@@ -320,7 +320,7 @@ def _explained(
     return InputError(f"{layout.name}: cannot be parsed ({reason})")
 
 
-def _first_misfit(lines: Lines) -> tuple[int, int] | None:
+def _first_misfit(lines: TextFile) -> tuple[int, int] | None:
     """The first line with too few or too many fields, and how many it has."""
     reader = _records(lines, strict=True)
     try:
@@ -332,7 +332,7 @@ def _first_misfit(lines: Lines) -> tuple[int, int] | None:
     return None
 
 
-def _first_short(lines: Lines, doubtful: pl.Series, rows: int) -> tuple[int, int] | None:
+def _first_short(lines: TextFile, doubtful: pl.Series, rows: int) -> tuple[int, int] | None:
     """Of the rows whose last field is empty, the line of the first that is short."""
     layout, raw = lines.layout, _raw_lines(lines)
     body = raw[layout.blank + (1 if layout.header else 0) :]
@@ -346,11 +346,11 @@ def _first_short(lines: Lines, doubtful: pl.Series, rows: int) -> tuple[int, int
     return line_of(lines, int(doubtful[int(short[0])])), int(fields[int(short[0])])
 
 
-def _raw_lines(lines: Lines) -> pl.Series:
+def _raw_lines(lines: TextFile) -> pl.Series:
     return pl.Series("line", _decoded(lines).split("\n")[:-1]).str.strip_suffix("\r")
 
 
-def _decoded(lines: Lines) -> str:
+def _decoded(lines: TextFile) -> str:
     """The whole text; only looked at where polars left a doubt. Never with letters replaced."""
     whole = lines.source if isinstance(lines.source, bytes) else lines.source.read_bytes()
     try:

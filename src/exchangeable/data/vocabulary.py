@@ -14,14 +14,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.errors import InputError
-
-Codes = NDArray[np.int64]
 
 _AT_ONCE = 2**19  # rows at a time, so that buffers are used again; measured on 10 M rows
 
-UNKNOWN = -1
-"""The number of a label that the vocabulary does not have."""
 
 WHOLE = "(0|-?[1-9][0-9]{0,17})"
 """How integers are written: "7" but not "07"."""
@@ -42,7 +39,7 @@ class Vocabulary:
     labels: pl.Series  # (N,)
 
     @classmethod
-    def of(cls, column: pl.Series, out: Codes | None = None) -> tuple[Vocabulary, Codes]:
+    def of(cls, column: pl.Series, out: Index | None = None) -> tuple[Vocabulary, Index]:
         """The labels of a column, and the number of each of its rows (in ``out``, if given)."""
         if out is None:
             out = np.empty(len(column), dtype=np.int64)
@@ -79,7 +76,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def encode(self, column: pl.Series) -> Codes:
+    def encode(self, column: pl.Series) -> Index:
         """The number of each label, or ``UNKNOWN``."""
         if self.labels.dtype == pl.Object or column.dtype == pl.Object:
             return np.asarray([self._number_of(label) for label in column], np.int64)
@@ -94,7 +91,7 @@ class Vocabulary:
         ]
         return found.cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
 
-    def decode(self, codes: Codes) -> pl.Series:
+    def decode(self, codes: Index) -> pl.Series:
         """The labels of the given numbers."""
         if len(codes) and not (np.min(codes) >= 0 and np.max(codes) < len(self)):
             raise InputError(
@@ -113,7 +110,7 @@ class Vocabulary:
             return self
         return Vocabulary(self.labels.cast(pl.Int64))
 
-    def in_order(self) -> tuple[Vocabulary, Codes]:
+    def in_order(self) -> tuple[Vocabulary, Index]:
         """The labels ascending, and the new number of each old one.
 
         Whatever order rows come in, the members then have the same numbers.
@@ -151,7 +148,7 @@ class Vocabulary:
             )
         return Vocabulary(pl.concat([self.labels, added.rename(self.labels.name)]))
 
-    def extended(self, labels: pl.Series) -> tuple[Vocabulary, Codes]:
+    def extended(self, labels: pl.Series) -> tuple[Vocabulary, Index]:
         """With distinct labels of the same type after the known ones, and the number of each."""
         codes = self.encode(labels)
         fresh = codes == UNKNOWN
@@ -212,7 +209,7 @@ def _as(column: pl.Series, kind: pl.DataType) -> pl.Series | None:
     return pl.select(pl.when(back == column).then(there)).to_series().rename(column.name)
 
 
-def _factorized(column: pl.Series, codes: Codes) -> pl.Series | None:
+def _factorized(column: pl.Series, codes: Index) -> pl.Series | None:
     """Distinct strings, the number of each row into ``codes``, by hash: faster than a join.
 
     None when two strings share a hash, which is checked and not assumed.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from exchangeable.data.features import MemberFeatures
 from exchangeable.data.splits import Split
 from exchangeable.data.table import Table
-from exchangeable.data.text import Layout, Lines
+from exchangeable.data.text import Layout, TextFile
 from exchangeable.datasets.checksums import SHA256
 from exchangeable.errors import InputError
 
@@ -68,7 +68,9 @@ class Source:
                 return (root / self.main).parent
         return None
 
-    def lines(self, path: str, separator: str, columns: tuple[str, ...], *, header: bool) -> Lines:
+    def lines(
+        self, path: str, separator: str, columns: tuple[str, ...], *, header: bool
+    ) -> TextFile:
         """A text file of the dataset whose layout is known."""
         content = self.read(path)
         if separator == "::":
@@ -81,7 +83,7 @@ class Source:
                     f"{first!r}"
                 )
         layout = Layout(path, separator, header, columns, quoted=separator == ",")
-        return Lines(layout, content)
+        return TextFile(layout, content)
 
     def fetch(self, path: str) -> Path:
         """Download a file into the cache, unless it is there, and check or record its hash."""

@@ -18,22 +18,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from exchangeable import __version__, metrics
-from exchangeable.completion.completer import Completer, Watch
+from exchangeable import metrics
+from exchangeable._version import __version__
+from exchangeable.arrays.cells import Floats
+from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model, facts_of, in_label_order, observed_cells
-from exchangeable.completion.predictors import READ_TOGETHER, ModelAnswerer, read_off
+from exchangeable.completion.predictors import READ_TOGETHER, ModelPredictor, read_predictions
 from exchangeable.completion.update import updated
 from exchangeable.data import splits
 from exchangeable.data.splits import Split
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.recipes import RECIPES
-from exchangeable.values.codecs import negatives_among
+from exchangeable.values.codecs import draw_negatives_among
 
 if TYPE_CHECKING:
     from exchangeable.datasets.source import Dataset
 
-Floats = NDArray[np.float64]
 YARDSTICKS = ("bias", "bmf")
 """Every table of accuracies has these rows."""
 METRICS = {
@@ -138,7 +140,7 @@ def evaluate(
     device: str = "auto",
     steps: int | None = None,
     name: str = "table",
-    watch: Watch | None = None,
+    progress: Progress = SILENT,
 ) -> Evaluation:
     """Fit every model with every seed to what a split shows, and judge it on what it hides.
 
@@ -160,7 +162,8 @@ def evaluate(
         parts = split_of(table, published, split, test, seed)
         for place, model in enumerate(wanted):
             done = (number * len(wanted) + place) / (len(wanted) * len(seeds))
-            told = _scaled(watch, f"{model}, seed {seed}", done, 1 / (len(wanted) * len(seeds)))
+            step = 1 / (len(wanted) * len(seeds))
+            told = progress.part(done, done + step, f"{model}, seed {seed}")
             training = None
             if steps is not None and model in RECIPES:
                 training = replace(RECIPES[model].training, steps=steps, seed=seed)
@@ -174,21 +177,21 @@ def judge(
     completer: Completer,
     table: Table,
     split: Split,
-    watch: Watch | None = None,
+    progress: Progress = SILENT,
     features: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Fit to the cells for training and validation, read those shown, ask for the test cells."""
     seen = np.concatenate([split.train, split.validation])
     started = time.perf_counter()
-    completer.fit_table(part(table, seen), features=features, watch=watch)
+    completer.fit_table(part(table, seen), features=features, progress=progress)
     if len(split.shown):
         completer._take(updated(completer._fitted(), part(table, split.shown)))
     fitted = time.perf_counter()
     asked, truth = asked_cells(table, split, completer.seed)
-    (means,) = read_off(completer.answerer_, asked, methodcaller("mean"))
+    (means,) = read_predictions(completer.predictor_, asked, methodcaller("mean"))
     done = time.perf_counter()
-    low, high = read_off(
-        completer.answerer_, asked, methodcaller("quantile", 0.1), methodcaller("quantile", 0.9)
+    low, high = read_predictions(
+        completer.predictor_, asked, methodcaller("quantile", 0.1), methodcaller("quantile", 0.9)
     )
     intervals = np.stack([low, high], axis=1)
     surprise = log_likelihoods(completer, asked, truth)
@@ -207,10 +210,10 @@ def judge(
 
 def seen_before(completer: Completer, table: Table) -> tuple[str, ...]:
     """A warning, if a model from a folder was trained on the whole table, test cells included."""
-    if not isinstance(completer.answerer_, ModelAnswerer):
+    if not isinstance(completer.predictor_, ModelPredictor):
         return ()
     whole, _ = observed_cells(in_label_order(table), completer.seed)
-    if completer.answerer_.trained.facts.get("data") != facts_of(whole)["data"]:
+    if completer.predictor_.trained.facts.get("data") != facts_of(whole)["data"]:
         return ()
     return (f"{completer.model} was trained on the very cells that it is tested on",)
 
@@ -218,7 +221,7 @@ def seen_before(completer: Completer, table: Table) -> tuple[str, ...]:
 def log_likelihoods(completer: Completer, asked: NDArray[np.int64], truth: Floats) -> Floats:
     """Of the true values of the asked cells: (Q,)."""
     parts = [
-        completer.answerer_.answer(asked[start : start + READ_TOGETHER])
+        completer.predictor_.answer(asked[start : start + READ_TOGETHER])
         .log_likelihood(torch.from_numpy(truth[start : start + READ_TOGETHER]))
         .numpy()
         for start in range(0, len(truth), READ_TOGETHER)
@@ -262,7 +265,7 @@ def asked_cells(table: Table, split: Split, seed: int) -> tuple[NDArray[np.int64
         everything = in_label_order(part(table, np.arange(len(table)))).index
         members = [np.unique(index[:, axis]) for axis in range(table.order)]
         draws = np.random.default_rng([seed, 1])
-        zeros = negatives_among(members, everything, table.shape, len(index), draws)
+        zeros = draw_negatives_among(members, everything, table.shape, len(index), draws)
         index = np.concatenate([index, zeros])
         values = np.concatenate([np.ones(len(values)), np.zeros(len(zeros))])
     return index, values
@@ -324,12 +327,3 @@ def _run_to_json(outcome: Outcome) -> dict[str, Any]:
         "answer_seconds": outcome.answer_seconds,
         "notes": list(outcome.notes),
     }
-
-
-def _scaled(watch: Watch | None, name: str, start: float, share: float) -> Watch:
-    def told(what: str, done: float) -> None:
-        if watch is not None:
-            watch(f"{name}: {what}", start + share * done)
-
-    told("reading", 0.0)
-    return told

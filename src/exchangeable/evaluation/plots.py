@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import Floats
 from exchangeable.errors import InputError
 from exchangeable.runtime.files import write_whole
-
-Floats = NDArray[np.float64]
 
 SOFT, ACCENT = "#9aa5b1", "#1f6f8b"
 

@@ -13,22 +13,19 @@ from operator import methodcaller
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from exchangeable import metrics
-from exchangeable.completion.completer import Completer, Watch
+from exchangeable.arrays.cells import UNKNOWN
+from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import in_label_order
-from exchangeable.completion.predictors import read_off
+from exchangeable.completion.predictors import read_predictions
 from exchangeable.data.excerpt import busiest, observed_among
 from exchangeable.data.splits import by_share
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import UNKNOWN
 from exchangeable.evaluation import plots
 from exchangeable.evaluation.comparison import YARDSTICKS, Outcome, judge
-
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
+from exchangeable.runtime.progress import Progress
 
 HIDDEN = 0.1
 """Share of the observed cells that are hidden to see how well the others predict them."""
@@ -53,7 +50,7 @@ def page(
     name: str,
     table: Table,
     completer: Completer,
-    watch: Watch,
+    progress: Progress,
     features: Mapping[str, Any] | None = None,
 ) -> str:
     """The whole page as HTML. ``features`` are those that the completer was fitted with."""
@@ -63,7 +60,7 @@ def page(
         _section("The table, observed and completed", *_table_picture(completer)),
         _section(
             "How well it does on cells it hid itself",
-            *_calibration(table, completer, watch, features),
+            *_calibration(table, completer, progress, features),
         ),
         _section("Of whom it is most and least sure", *_certainty(completer)),
     ]
@@ -74,20 +71,20 @@ def page(
 def calibrate(
     table: Table,
     completer: Completer,
-    watch: Watch,
+    progress: Progress,
     features: Mapping[str, Any] | None = None,
 ) -> Held:
     """Hide some cells, fit to the others, and compare what was promised with what came."""
     split = by_share(table, test=HIDDEN, validation=0.0, seed=completer.seed)
     twin = clone(completer).set_params(model=completer.model_name_)
-    mine = judge(twin, table, split, watch, features)
+    mine = judge(twin, table, split, progress, features)
     tails = [(1 - share) / 2 for share in SHARES]
     ends = [methodcaller("quantile", q) for tail in tails for q in (tail, 1 - tail)]
-    found = read_off(twin.answerer_, mine.asked, *ends)
+    found = read_predictions(twin.predictor_, mine.asked, *ends)
     pairs = zip(found[::2], found[1::2], strict=True)
     held = [metrics.coverage(mine.truth, np.stack(pair, axis=1)) for pair in pairs]
     others = [
-        judge(Completer(model, seed=completer.seed), table, split, watch)
+        judge(Completer(model, seed=completer.seed), table, split, progress)
         for model in YARDSTICKS
         if model != completer.model_name_
     ]
@@ -95,11 +92,11 @@ def calibrate(
 
 
 def _calibration(
-    table: Table, completer: Completer, watch: Watch, features: Mapping[str, Any] | None
+    table: Table, completer: Completer, progress: Progress, features: Mapping[str, Any] | None
 ) -> tuple[str, ...]:
     if len(table) < 20:
         return (_paragraph(f"{len(table)} cells are too few to hide some of them."),)
-    found = calibrate(table, completer, watch, features)
+    found = calibrate(table, completer, progress, features)
     rows = [
         (
             o.model,
@@ -130,7 +127,9 @@ def _table_picture(completer: Completer) -> tuple[str, ...]:
     chosen = busiest(table, 0, MOST_SHOWN), busiest(table, 1, MOST_SHOWN)
     cells = np.full((len(chosen[0]), len(chosen[1]), table.order), UNKNOWN, dtype=np.int64)
     cells[..., 0], cells[..., 1] = chosen[0][:, None], chosen[1][None, :]
-    (means,) = read_off(completer.answerer_, cells.reshape(-1, table.order), methodcaller("mean"))
+    (means,) = read_predictions(
+        completer.predictor_, cells.reshape(-1, table.order), methodcaller("mean")
+    )
     completed = means.reshape(cells.shape[:2])
     observed = observed_among(table, chosen)
     rows, columns = np.argsort(completed.mean(axis=1)), np.argsort(completed.mean(axis=0))
@@ -163,8 +162,8 @@ def _certainty(completer: Completer, shown: int = 5) -> tuple[str, ...]:
         )
         cells = np.tile(partners, (len(members), 1))
         cells[:, axis] = np.repeat(members, _PARTNERS)
-        (widths,) = read_off(
-            completer.answerer_, cells, lambda a: a.quantile(0.9) - a.quantile(0.1)
+        (widths,) = read_predictions(
+            completer.predictor_, cells, lambda a: a.quantile(0.9) - a.quantile(0.1)
         )
         width = widths.reshape(len(members), _PARTNERS).mean(axis=1)
         order = np.argsort(width, kind="stable")

@@ -175,9 +175,9 @@ def _all_attended(
     rest = list(zip(scores, runs, strict=True))
     if len(rest) < 2 or runs[0].number != 1 or runs[1].number == 1:
         return [_attended(values, [weight], own, writers)[0] for weight, own in rest]
-    among, everyone = _attended(values, [scores[1], scores[0]], runs[1], writers)
+    processes, everyone = _attended(values, [scores[1], scores[0]], runs[1], writers)
     further = [_attended(values, [weight], own, writers)[0] for weight, own in rest[2:]]
-    return [everyone, among, *further]
+    return [everyone, processes, *further]
 
 
 def _attended(

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.groups import Axes, Directory
-from exchangeable.nn.layers import Features, Layer, Offered
+from exchangeable.arrays.groups import Axes, GroupIndex
+from exchangeable.nn.layers import Features, Layer, LayerReadout
 from exchangeable.nn.pools import Modules, Summaries
 
 
@@ -18,7 +18,7 @@ def all_axes(layers: Modules[Layer[Any, Any]]) -> list[Axes]:
     return list(dict.fromkeys(axes for layer in layers for axes in layer.poolings))
 
 
-def touched_by(index: Tensor, axes: Axes, old: Directory, new: Directory) -> Tensor:
+def touched_by(index: Tensor, axes: Axes, old: GroupIndex, new: GroupIndex) -> Tensor:
     """The groups that cells meet, or that were not there before, ascending: (T,)."""
     ids = new.groups(index, axes).ids
     added = ids[:0]
@@ -37,12 +37,12 @@ def members_of(features: Features, touched: Mapping[Axes, Tensor]) -> Features:
 
 
 def patched(
-    known: Offered,
-    more: Offered,
+    known: LayerReadout,
+    more: LayerReadout,
     touched: Mapping[Axes, Tensor],
-    old: Directory,
-    new: Directory,
-) -> Offered:
+    old: GroupIndex,
+    new: GroupIndex,
+) -> LayerReadout:
     """What was offered, among the groups of a larger directory, with some rows replaced."""
 
     def patch(rows: Tensor, fresh: Tensor, axes: Axes) -> Tensor:
@@ -51,7 +51,7 @@ def patched(
             return fresh
         if len(rows) == number and (len(axes) < 2 or old.number(axes) == number):
             return rows.index_copy(0, met, fresh)
-        places = old.places_in(new, axes).to(rows.device)
+        places = old.positions_in(new, axes).to(rows.device)
         spacious = rows.new_zeros(number, *rows.shape[1:])
         spacious = spacious.index_copy(0, places, rows[: len(places)])
         return spacious.index_copy(0, met, fresh)
@@ -63,7 +63,7 @@ def patched(
             None if rows is None or fresh.rows is None else patch(rows, fresh.rows, axes),
             tuple(patch(a, b, axes) for a, b in zip(by_cell, fresh.by_cell, strict=True)),
         )
-    return Offered(on, known.kept)
+    return LayerReadout(on, known.kept)
 
 
 def all_features(known: Features | None, added: Features | None, order: int) -> Features | None:

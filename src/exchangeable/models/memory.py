@@ -18,15 +18,17 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from exchangeable.arrays.array import ExchangeableArray, Support
-from exchangeable.arrays.groups import Axes, Directory, position
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.groups import Axes, GroupIndex, position
+from exchangeable.arrays.support import Support
 from exchangeable.models.extend import all_axes, all_features, members_of, patched, touched_by
-from exchangeable.models.stream import Plan, Stream, Watch, answered
+from exchangeable.models.stream import Plan, Stream, answered
 from exchangeable.nn import pool_states
-from exchangeable.nn.layers import Features, Layer, Offered
+from exchangeable.nn.layers import Features, Layer, LayerReadout
 from exchangeable.nn.pool_states import Pools
 from exchangeable.nn.pools import Modules
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.progress import SILENT, Progress
 
 Encode = Callable[[Tensor], Tensor]
 Known = Callable[[Tensor], Tensor]
@@ -41,7 +43,7 @@ KNOWN_OF_AN_AXIS = 4
 class Memory:
     """All that a model needs to keep of a table: the pools of its layers, and no cell."""
 
-    directory: Directory
+    group_index: GroupIndex
     pools: tuple[Any, ...]
     """Of every layer; none where nothing is to be added any more."""
     offered: tuple[Any, ...]
@@ -56,7 +58,7 @@ class Memory:
     @property
     def shape(self) -> tuple[int, ...]:
         """How many members each axis has."""
-        return self.directory.shape
+        return self.group_index.shape
 
 
 class MemoryModel(nn.Module):
@@ -93,8 +95,8 @@ class MemoryModel(nn.Module):
         encode: Encode | None = None,
         prior: Known | None = None,
         plan: Plan | None = None,
-        among: Processes = ALONE,
-        watch: Watch | None = None,
+        processes: Processes = ALONE,
+        progress: Progress = SILENT,
     ) -> Memory:
         """Run the observed cells through the model and keep the pools of every layer.
 
@@ -102,10 +104,10 @@ class MemoryModel(nn.Module):
         draws the channels to drop; the memory keeps them, and all that is read of it loses
         the same ones. ``encode`` makes the channels of cells of their values, some cells at a
         time, and ``prior`` tells what else is known of them; ``plan`` says how many come at a
-        time, ``among`` which processes share the work, and ``watch`` hears how far it is.
+        time, ``processes`` which processes share the work, and ``progress`` is shown how far it is.
         """
         if torch.is_grad_enabled():
-            if plan is not None or among.size > 1:
+            if plan is not None or processes.size > 1:
                 raise ValueError(
                     "a memory with gradients is of all cells at once: condition in parts under "
                     "torch.no_grad(), or train with rebuild"
@@ -113,13 +115,13 @@ class MemoryModel(nn.Module):
             plan = Plan(together=max(len(observed), 1))
         known = None if prior is None else prior(observed.support.index)
         stream = self._stream(
-            observed, observed.support, features, encode, known, plan, among, watch
+            observed, observed.support, features, encode, known, plan, processes, progress
         )
         stream.condition(generator)
-        directory = observed.support.directory
-        return Memory(directory, tuple(stream.pools), tuple(stream.offered), features, prior)
+        group_index = observed.support.group_index
+        return Memory(group_index, tuple(stream.pools), tuple(stream.offered), features, prior)
 
-    def rebuild(
+    def predict_hidden(
         self,
         cells: ExchangeableArray,
         hidden: Tensor,
@@ -129,7 +131,7 @@ class MemoryModel(nn.Module):
         encode: Encode | None = None,
         known: Tensor | None = None,
         plan: Plan | None = None,
-        among: Processes = ALONE,
+        processes: Processes = ALONE,
     ) -> Tensor:
         """Answer the cells of a mask, given the values of the others: (Q, O).
 
@@ -139,16 +141,16 @@ class MemoryModel(nn.Module):
         answers for its own share of the cells. ``known`` is what a prior says of all cells that
         has seen none of the hidden ones, (E, K).
         """
-        support = cells.support.written_by(~hidden)
-        if plan is None and among.size == 1:
+        support = cells.support.with_writers(~hidden)
+        if plan is None and processes.size == 1:
             whole = Plan(together=max(len(cells), 1))
-            stream = self._stream(cells, support, features, encode, known, whole, among)
+            stream = self._stream(cells, support, features, encode, known, whole, processes)
             stream.condition(generator, through=True)
             outputs = stream.answers()
         else:
-            stream = self._stream(cells, support, features, encode, known, plan, among)
+            stream = self._stream(cells, support, features, encode, known, plan, processes)
             outputs = answered(stream, list(self.parameters()), generator)
-        first, last = among.share(len(cells))
+        first, last = processes.share(len(cells))
         return anchored(outputs, None if known is None else known[first:last][hidden[first:last]])
 
     def _stream(
@@ -159,8 +161,8 @@ class MemoryModel(nn.Module):
         encode: Encode | None,
         known: Tensor | None,
         plan: Plan | None,
-        among: Processes,
-        watch: Watch | None = None,
+        processes: Processes,
+        progress: Progress = SILENT,
     ) -> Stream:
         def start(values: Tensor) -> Tensor:
             return self.observe(values if encode is None else encode(values))
@@ -177,8 +179,8 @@ class MemoryModel(nn.Module):
             known=known,
             features=features,
             plan=plan or Plan(),
-            among=among,
-            watch=watch,
+            processes=processes,
+            progress=progress,
         )
 
     def read(self, memory: Memory, queries: Support, chunk_size: int | None = None) -> Tensor:
@@ -190,7 +192,7 @@ class MemoryModel(nn.Module):
             raise ValueError(f"chunk_size must be 1 or more, but is {chunk_size}")
         self._check_memory(memory)
         self._check_asked(queries, memory.shape)
-        cells = queries.numbered_by(memory.directory)
+        cells = queries.indexed_by(memory.group_index)
         # A prior is asked once: what it says of many cells takes little longer than of a few.
         known = None if memory.prior is None else memory.prior(cells.index)
         size = chunk_size or max(len(queries), 1)
@@ -217,14 +219,14 @@ class MemoryModel(nn.Module):
         ``prior`` takes the place of the one that it had.
         """
         self._check_grown(observed, memory)
-        directory = memory.directory.extended(observed.support.index, observed.shape)
+        group_index = memory.group_index.extended(observed.support.index, observed.shape)
         everyone = all_features(memory.features, features, observed.order)
         touched = {
-            axes: touched_by(observed.support.index, axes, memory.directory, directory)
+            axes: touched_by(observed.support.index, axes, memory.group_index, group_index)
             for axes in all_axes(self.layers)
         }
         found = {
-            axes: position(memory.directory.places_in(directory, axes).to(own.device), own)
+            axes: position(memory.group_index.positions_in(group_index, axes).to(own.device), own)
             for axes, own in touched.items()
         }
         pools, offered = [], []
@@ -232,30 +234,30 @@ class MemoryModel(nn.Module):
             self.layers,
             memory.pools,
             memory.offered,
-            self._overlay(memory, observed, directory, touched, found, everyone, prior),
+            self._overlay(memory, observed, group_index, touched, found, everyone, prior),
             strict=True,
         ):
-            grown = pool_states.moved(layer.poolings, old, memory.directory, directory)
+            grown = pool_states.moved(layer.poolings, old, memory.group_index, group_index)
             pools.append(pool_states.replaced(layer.poolings, grown, rows, touched))
-            offered.append(patched(known, more, touched, memory.directory, directory))
-        return Memory(directory, tuple(pools), tuple(offered), everyone, prior)
+            offered.append(patched(known, more, touched, memory.group_index, group_index))
+        return Memory(group_index, tuple(pools), tuple(offered), everyone, prior)
 
     def _overlay(
         self,
         memory: Memory,
         observed: ExchangeableArray,
-        directory: Directory,
+        group_index: GroupIndex,
         touched: Mapping[Axes, Tensor],
         found: Mapping[Axes, Tensor],
         features: Features | None,
         prior: Known | None,
-    ) -> list[tuple[Pools, Offered]]:
+    ) -> list[tuple[Pools, LayerReadout]]:
         """For each layer, the groups that new cells meet, with these added: pools and offers.
 
         ``touched`` are these groups, and ``found`` where each was among the known ones.
         """
-        cells = observed.support.numbered_by(directory)
-        near = cells.among(touched)
+        cells = observed.support.indexed_by(group_index)
+        near = cells.restricted_to(touched)
         values = self._start(observed, cells, features, prior)
         some = None if features is None else members_of(features, touched)
         given = []
@@ -282,7 +284,7 @@ class MemoryModel(nn.Module):
         its cells read what is there of the other axes, to which ``extend`` would add them.
         ``prior`` is one that knows the member.
         """
-        alone = memory.directory.without(axis)
+        alone = memory.group_index.without(axis)
         if observed.shape != alone.shape:
             raise ValueError(
                 f"the cells of a new member of axis {axis} must come in an array of shape "
@@ -297,8 +299,8 @@ class MemoryModel(nn.Module):
             )
         grown = alone.extended(observed.support.index, observed.shape)
         keys = {axes: (grown if axis in axes else alone).keys[axes] for axes in alone.keys}
-        directory, offered = Directory(alone.shape, keys), []
-        cells = observed.support.numbered_by(directory)
+        group_index, offered = GroupIndex(alone.shape, keys), []
+        cells = observed.support.indexed_by(group_index)
         values = self._start(observed, cells, everyone, prior)
         for number, (layer, known) in enumerate(zip(self.layers, memory.offered, strict=True)):
             own = {axes: pools for axes, pools in layer.poolings.items() if axis in axes}
@@ -307,7 +309,7 @@ class MemoryModel(nn.Module):
             offered.append(known._replace(on={**known.on, **fresh.on}))
             if number < len(self.layers) - 1:
                 values = layer.read(values, cells, offered[-1])
-        return Memory(directory, (), tuple(offered), everyone, prior)
+        return Memory(group_index, (), tuple(offered), everyone, prior)
 
     def forward(
         self,
@@ -398,6 +400,6 @@ def anchored(outputs: Tensor, known: Tensor | None) -> Tensor:
     return outputs if known is None else beside(outputs, known[:, :ANCHOR])
 
 
-def channels_known(order: int) -> int:
+def prior_channels(order: int) -> int:
     """How many channels a prior has that tells of cells of a table with some axes."""
     return ANCHOR + KNOWN_OF_AN_AXIS * order

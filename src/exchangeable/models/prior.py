@@ -18,10 +18,10 @@ from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.similarity import Alike, Joined
+from exchangeable.baselines.similarity import Joined, Similarity
 from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.models.memory import MemoryModel
-from exchangeable.values.codecs import Reference
+from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import placed
 
 PLACED_AT_ONCE = 1 << 16
@@ -86,10 +86,10 @@ class Left:
 class Prior:
     """What is believed of the members' vectors and biases, and the residuals of the latter."""
 
-    reference: Reference
+    reference: ValueStats
     factors: Posterior
     biases: Posterior
-    alike: tuple[Alike, ...] | tuple[Joined, ...]
+    alike: tuple[Similarity, ...] | tuple[Joined, ...]
     trust: Trust
     lefts: tuple[Left, ...] = ()
     """Of the trials."""
@@ -98,7 +98,7 @@ class Prior:
     def of(
         cls,
         observed: ExchangeableArray,
-        reference: Reference,
+        reference: ValueStats,
         rank: int,
         compared: float = math.inf,
     ) -> Prior:
@@ -152,8 +152,8 @@ class Prior:
         return Prior(self.reference, factors, biases, alike, self.trust)
 
     @property
-    def _alike(self) -> tuple[Alike, ...]:
-        assert all(isinstance(one, Alike) for one in self.alike), "a newcomer's stays as it is"
+    def _alike(self) -> tuple[Similarity, ...]:
+        assert all(isinstance(one, Similarity) for one in self.alike), "a newcomer's stays as it is"
         return self.alike  # type: ignore[return-value]
 
     def updated(self, observed: ExchangeableArray, changed: Tensor) -> Prior:
@@ -170,9 +170,11 @@ class Prior:
 
 def _alike(
     biases: Posterior, index: Tensor, values: Tensor, shape: tuple[int, ...], compared: float
-) -> tuple[Alike, ...]:
+) -> tuple[Similarity, ...]:
     left = (values - biases.answers(index)[0]).float()
-    return tuple(Alike(index, left, shape, axis, compared=compared) for axis in range(len(shape)))
+    return tuple(
+        Similarity(index, left, shape, axis, compared=compared) for axis in range(len(shape))
+    )
 
 
 def _believed(
@@ -183,7 +185,7 @@ def _believed(
     # Large tables tell in a few rounds what small ones tell in many.
     sweeps = min(max(SWEPT // len(values), LEAST_SWEEPS), MOST_SWEEPS)
     factorization = VariationalFactorization(rank, sweeps)
-    part = (PARTS * lots(values - biases.answers(index)[0])).long()
+    part = (PARTS * pseudo_random_shares(values - biases.answers(index)[0])).long()
     lefts: list[Left] = []
     for number in range(min(math.ceil(TRIED / len(values) * PARTS), MOST_TRIED)):
         out = part == number
@@ -205,7 +207,7 @@ def _believed(
     return biases, factors, trust, tuple(lefts)
 
 
-def lots(residuals: Tensor) -> Tensor:
+def pseudo_random_shares(residuals: Tensor) -> Tensor:
     """Numbers in [0, 1) that look drawn: later digits of what biases leave of each cell, (E,).
 
     So they do not depend on how members are numbered or cells are ordered.
@@ -237,12 +239,14 @@ def _rank(index: Tensor, most: int) -> int:
     return min(most, max(1, round(cells / others / CELLS_PER_FACTOR)))
 
 
-def prior_of(model: MemoryModel, observed: ExchangeableArray, reference: Reference) -> Prior | None:
+def fit_prior(
+    model: MemoryModel, observed: ExchangeableArray, reference: ValueStats
+) -> Prior | None:
     """What a model that starts from a prior knows beforehand, from observed values (E, 1)."""
     if not model.prior_rank:
         return None
     return Prior.of(observed, reference, model.prior_rank, model.prior_compared)
 
 
-def _standard(observed: ExchangeableArray, reference: Reference) -> Tensor:
+def _standard(observed: ExchangeableArray, reference: ValueStats) -> Tensor:
     return reference.standardised(observed.values.squeeze(1).double())

@@ -20,15 +20,14 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from exchangeable.arrays.array import Support
+from exchangeable.arrays.support import Support
 from exchangeable.errors import Failed
 from exchangeable.nn import pool_states
 from exchangeable.nn.layers import Features, Layer
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.progress import SILENT, Progress
 
 Keep = Literal["memory", "scratch", "recompute"]
-Watch = Callable[[float], None]
-"""Hears which share of the way is done."""
 T = TypeVar("T")
 
 _ON_A_GPU = 2**23
@@ -64,13 +63,18 @@ class Stream:
         known: Tensor | None = None,
         features: Features | None = None,
         plan: Plan = Plan(),  # noqa: B008  # it is frozen
-        among: Processes = ALONE,
-        watch: Watch | None = None,
+        processes: Processes = ALONE,
+        progress: Progress = SILENT,
     ) -> None:
         self.layers, self.cells, self.values, self.start = layers, cells, values, start
         self.known = known
-        self.features, self.plan, self.among, self.watch = features, plan, among, watch
-        first, last = among.share(len(cells))
+        self.features, self.plan, self.processes, self.progress = (
+            features,
+            plan,
+            processes,
+            progress,
+        )
+        first, last = processes.share(len(cells))
         size = plan.together or _together(cells)
         starts = range(first, max(last, first + 1), size)
         self.bounds = [(start, min(start + size, last)) for start in starts]
@@ -100,16 +104,16 @@ class Stream:
                 cells = self.part(number)
                 own, part = layer.pooled(self._arrived(level, number), cells)
                 self._wait(level, number, own, through=through)
-                if self.watch is not None:
-                    self.watch((level + (number + 1) / len(self.bounds)) / len(self.layers))
-                if len(self.bounds) == 1 and self.among.size == 1:
+                share = (level + (number + 1) / len(self.bounds)) / len(self.layers)
+                self.progress.at(share, f"reading {len(self.cells):,} cells")
+                if len(self.bounds) == 1 and self.processes.size == 1:
                     whole = part
                     continue
                 if whole is None:
-                    whole = pool_states.empty(layer.poolings, part, self.cells.directory)
+                    whole = pool_states.empty(layer.poolings, part, self.cells.group_index)
                 pool_states.take_in(layer.poolings, whole, part, cells)
             assert whole is not None
-            whole = _exchanged(layer, whole, self.among)
+            whole = _exchanged(layer, whole, self.processes)
             drawn = layer.draw(own, generator) if kept is None else kept[level]
             whole = whole._replace(kept=drawn)
             if self.plan.pools or through:
@@ -233,7 +237,7 @@ class _Backward:
             found = _gradients(flat, sums + own, totals)
             self._note(own, found[len(sums) :])
             written = [_or_zeros(f, s) for f, s in zip(found[: len(sums)], sums, strict=True)]
-            written = stream.among.summed(written)
+            written = stream.processes.summed(written)
             if level > 0 or own:
                 self._through_pools(level, written, own)
         return [self.gradients.get(id(weight)) for weight in self.parameters]
@@ -341,14 +345,14 @@ class _Waiting:
             self.files.pop(level).close()
 
 
-def _exchanged(layer: Layer[Any, Any], pools: T, among: Processes) -> T:
+def _exchanged(layer: Layer[Any, Any], pools: T, processes: Processes) -> T:
     """The pools of the cells of all processes."""
-    if among.size == 1:
+    if processes.size == 1:
         return pools
     poolings = layer.poolings
-    peaks = among.largest(pool_states.peaks(poolings, pools))  # type: ignore[arg-type]
+    peaks = processes.largest(pool_states.peaks(poolings, pools))  # type: ignore[arg-type]
     lifted = pool_states.raised(poolings, pools, peaks)  # type: ignore[arg-type]
-    total = among.summed(pool_states.sums(poolings, lifted))
+    total = processes.summed(pool_states.sums(poolings, lifted))
     return pool_states.with_sums(poolings, lifted, total)  # type: ignore[return-value]
 
 

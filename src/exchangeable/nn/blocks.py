@@ -8,9 +8,9 @@ from typing import get_args
 import torch
 from torch import Generator, Tensor, nn
 
-from exchangeable.nn.layers import ArrayOrTensor, Features, Layer, Offered, P, R
+from exchangeable.nn.layers import ArrayOrTensor, Features, Layer, LayerReadout, P, R
 from exchangeable.nn.pool_states import Poolings, Pools, written
-from exchangeable.nn.pooling import PLAIN, Activation, Cells, Finish, Grid, finished, spread
+from exchangeable.nn.pooling import PLAIN, Activation, Cells, Epilogue, Grid, finished, spread
 from exchangeable.nn.pools import MeanPool, Summaries, uniform
 
 
@@ -38,7 +38,7 @@ class ChannelDropout(nn.Module):
         kept = self.draw(values, values.shape[-1], generator)
         if kept is None:
             return x
-        return x * kept if isinstance(x, Tensor) else x.trusted(x.support, x.values * kept)
+        return x * kept if isinstance(x, Tensor) else x.unchecked(x.support, x.values * kept)
 
 
 class ExchangeableBlock(Layer[P, R]):
@@ -90,15 +90,15 @@ class ExchangeableBlock(Layer[P, R]):
     def offered(self, pools: P, features: Features | None = None) -> R:
         return self.linear.offered(pools, features)
 
-    def read(self, values: Tensor, cells: Cells, offered: R, finish: Finish = PLAIN) -> Tensor:
-        around = Finish(self.norm, self.activation, offered.kept, self.residual)
+    def read(self, values: Tensor, cells: Cells, offered: R, finish: Epilogue = PLAIN) -> Tensor:
+        around = Epilogue(self.norm, self.activation, offered.kept, self.residual)
         return finished(self.linear.read(values, cells, offered, around), values, finish)
 
     def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
         self.linear.check_features(features, shape)
 
 
-class FactorLayer(Layer[Pools, Offered]):
+class FactorLayer(Layer[Pools, LayerReadout]):
     """Summarise every member by a vector, and give each cell the vectors of its members.
 
     The vectors are means of the observed cells' values along each axis, optionally passed
@@ -146,12 +146,12 @@ class FactorLayer(Layer[Pools, Offered]):
         mean = self.pool.summary(pools.states[(axis,)][0])
         return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
 
-    def offered(self, pools: Pools, features: Features | None = None) -> Offered:
+    def offered(self, pools: Pools, features: Features | None = None) -> LayerReadout:
         on = {axes: Summaries(self._factor(pools, axes[0]), ()) for axes in pools.states}
-        return Offered(on, pools.kept)
+        return LayerReadout(on, pools.kept)
 
     def read(
-        self, values: Tensor, cells: Cells, offered: Offered, finish: Finish = PLAIN
+        self, values: Tensor, cells: Cells, offered: LayerReadout, finish: Epilogue = PLAIN
     ) -> Tensor:
         factors = []
         for axis in range(self.order):

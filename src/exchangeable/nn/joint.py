@@ -11,7 +11,7 @@ from exchangeable.nn.layers import Features, Layer, check_sizes
 from exchangeable.nn.pooling import (
     PLAIN,
     Cells,
-    Finish,
+    Epilogue,
     Grid,
     finished,
     pool_mean,
@@ -103,7 +103,7 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
         return pools
 
     def read(
-        self, values: Tensor, cells: Cells, offered: JointPools, finish: Finish = PLAIN
+        self, values: Tensor, cells: Cells, offered: JointPools, finish: Epilogue = PLAIN
     ) -> Tensor:
         return finished(self._read(values, cells, offered), values, finish)
 

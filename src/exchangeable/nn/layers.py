@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.groups import Axes, proper_subsets
 from exchangeable.nn.pool_states import Poolings, Pools, written
-from exchangeable.nn.pooling import PLAIN, AnyGroups, Cells, Finish, Grid, added, combined
+from exchangeable.nn.pooling import PLAIN, AnyGroups, Cells, Epilogue, Grid, added, combine
 from exchangeable.nn.pools import Modules, PooledTerm, Pooling, Summaries, uniform
 
 Features = tuple[Tensor | None, ...]
@@ -39,7 +39,7 @@ P = TypeVar("P", bound=Kept)
 R = TypeVar("R", bound=Kept)
 
 
-class Offered(NamedTuple):
+class LayerReadout(NamedTuple):
     """What the pools of a layer offer to cells: for each subset of the axes, a row per group."""
 
     on: Mapping[Axes, Summaries]
@@ -78,7 +78,7 @@ class Layer(nn.Module, Generic[P, R]):
         """What there is to read: worked out once per table, for any number of cells."""
         raise NotImplementedError
 
-    def read(self, values: Tensor, cells: Cells, offered: R, finish: Finish = PLAIN) -> Tensor:
+    def read(self, values: Tensor, cells: Cells, offered: R, finish: Epilogue = PLAIN) -> Tensor:
         """New values of any ``cells``, from their own and what is offered: (Q, K) -> (Q, O)."""
         raise NotImplementedError
 
@@ -96,7 +96,7 @@ class Layer(nn.Module, Generic[P, R]):
             raise ValueError(f"values must be finite, but cell {first} holds {x[first].tolist()}")
         offered = self.offered(self.write(values, cells, generator), features)
         y = self.read(values, cells, offered)
-        return y if isinstance(x, Tensor) else x.trusted(x.support, y)
+        return y if isinstance(x, Tensor) else x.unchecked(x.support, y)
 
     def check(self, values: Tensor, cells: Cells) -> None:
         """Raise unless the layer can run on these cells and values."""
@@ -122,7 +122,7 @@ def grid_of(dense: Tensor) -> Grid:
     return Grid(tuple(dense.shape[:-1]), dense.device)
 
 
-class ExchangeableLinear(Layer[Pools, Offered]):
+class ExchangeableLinear(Layer[Pools, LayerReadout]):
     """The most expressive linear map that commutes with permuting each axis (Theorem 5.1).
 
     There is a weight matrix for every subset S of the axes, applied to what is pooled of
@@ -203,7 +203,7 @@ class ExchangeableLinear(Layer[Pools, Offered]):
     def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
         return written(self.poolings, values, cells)
 
-    def offered(self, pools: Pools, features: Features | None = None) -> Offered:
+    def offered(self, pools: Pools, features: Features | None = None) -> LayerReadout:
         on = {}
         for axes, term in zip(self.axes, self.terms, strict=True):
             if axes not in pools.states:
@@ -216,10 +216,10 @@ class ExchangeableLinear(Layer[Pools, Offered]):
                 more = more.reshape(*pools.states[axes][0][-1].shape[:-1], -1)
                 rows = more if rows is None else rows + more
             on[axes] = Summaries(rows, by_cell)
-        return Offered(on, pools.kept)
+        return LayerReadout(on, pools.kept)
 
     def read(
-        self, values: Tensor, cells: Cells, offered: Offered, finish: Finish = PLAIN
+        self, values: Tensor, cells: Cells, offered: LayerReadout, finish: Epilogue = PLAIN
     ) -> Tensor:
         constant: Tensor | None = self.bias
         rows: list[tuple[Tensor, AnyGroups]] = []
@@ -235,7 +235,7 @@ class ExchangeableLinear(Layer[Pools, Offered]):
             answers = term.answers(summaries, values, groups)
             if answers is not None:
                 more = answers if more is None else added(more, answers)
-        return combined(values, self.own, constant, rows, more, finish)
+        return combine(values, self.own, constant, rows, more, finish)
 
     def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
         members = (None,) * self.order if features is None else features

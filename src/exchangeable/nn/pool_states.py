@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.array import Support
-from exchangeable.arrays.groups import Axes, Directory, Groups
+from exchangeable.arrays.groups import Axes, GroupIndex, Groups
+from exchangeable.arrays.support import Support
 from exchangeable.nn import pooling
 from exchangeable.nn.pooling import Cells, State
 from exchangeable.nn.pools import AttentionPool, CountPool, Pool, SumPool
@@ -181,16 +181,18 @@ def windows(poolings: Poolings, given: Sequence[Tensor], cells: Support) -> list
     return [_near(rows, groups) for rows, groups in zip(given, places, strict=True)]
 
 
-def empty(poolings: Poolings, like: Pools, directory: Directory) -> Pools:
+def empty(poolings: Poolings, like: Pools, group_index: GroupIndex) -> Pools:
     """Pools without any cell, with the groups of a directory."""
     return _each(
         poolings,
-        lambda pool, axes, place: _emptied(pool, like.states[axes][place], directory.number(axes)),
+        lambda pool, axes, place: _emptied(
+            pool, like.states[axes][place], group_index.number(axes)
+        ),
         like.kept,
     )
 
 
-def moved(poolings: Poolings, pools: Pools, old: Directory, new: Directory) -> Pools:
+def moved(poolings: Poolings, pools: Pools, old: GroupIndex, new: GroupIndex) -> Pools:
     """The pools among the groups of a larger directory; groups that are new are empty.
 
     States may have one more group at their end, the empty one of pairs, which stays behind.
@@ -198,7 +200,7 @@ def moved(poolings: Poolings, pools: Pools, old: Directory, new: Directory) -> P
 
     def grown(pool: Pool, axes: Axes, place: int) -> State:
         state = pools.states[axes][place]
-        places = old.places_in(new, axes).to(state[0].device)
+        places = old.positions_in(new, axes).to(state[0].device)
         spacious = _emptied(pool, state, new.number(axes))
         pairs = zip(spacious, state, strict=True)
         return tuple(room.index_copy(0, places, part[: len(places)]) for room, part in pairs)

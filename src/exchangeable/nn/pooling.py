@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn import LayerNorm, functional
 
-from exchangeable.arrays.array import Support
 from exchangeable.arrays.groups import Axes, Groups, check_axes
+from exchangeable.arrays.support import Support
 from exchangeable.nn.segments import fast, gather, segment_max, segment_sum
 
 State = tuple[Tensor, ...]
@@ -126,7 +126,7 @@ def spread_members(members: Tensor, cells: Cells, axis: int) -> Tensor:
 # What a cell becomes ----------------------------------------------------------------------
 
 
-class Finish(NamedTuple):
+class Epilogue(NamedTuple):
     """What follows the sum of a cell's terms."""
 
     norm: LayerNorm | None = None
@@ -137,16 +137,16 @@ class Finish(NamedTuple):
     """Whether the cell's values of before are added in the end."""
 
 
-PLAIN = Finish()
+PLAIN = Epilogue()
 
 
-def combined(
+def combine(
     values: Tensor,
     own: Tensor,
     constant: Tensor | None,
     rows: Sequence[tuple[Tensor, AnyGroups]],
     more: Tensor | None = None,
-    finish: Finish = PLAIN,
+    finish: Epilogue = PLAIN,
 ) -> Tensor:
     """The new values of cells: their own, times a matrix, and the rows of their groups.
 
@@ -183,7 +183,7 @@ def _combined_on_a_gpu(
     constant: Tensor | None,
     rows: list[tuple[Tensor, Groups]],
     more: Tensor | None,
-    finish: Finish,
+    finish: Epilogue,
 ) -> Tensor:
     from exchangeable import kernels
 
@@ -205,11 +205,11 @@ def _combined_on_a_gpu(
     )
 
 
-def finished(y: Tensor, values: Tensor, finish: Finish) -> Tensor:
+def finished(y: Tensor, values: Tensor, finish: Epilogue) -> Tensor:
     """What the sum of a cell's terms becomes: norm, activation, dropout, residual."""
     if finish.norm is not None:
         y = finish.norm(y)
-    y = activated(y, finish.activation)
+    y = activate(y, finish.activation)
     if finish.kept is not None:
         y = y * finish.kept
     if not finish.residual:
@@ -217,7 +217,7 @@ def finished(y: Tensor, values: Tensor, finish: Finish) -> Tensor:
     return values + y if torch.is_grad_enabled() else added(y, values)
 
 
-def activated(y: Tensor, activation: Activation) -> Tensor:
+def activate(y: Tensor, activation: Activation) -> Tensor:
     if activation == "gated":
         value, gate = y.chunk(2, dim=-1)
         return value * functional.silu(gate)

@@ -25,22 +25,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.support import Support
 from exchangeable.errors import InputError
 from exchangeable.models.configs import ResidualConfig
 from exchangeable.models.memory import ANCHOR, KNOWN_OF_AN_AXIS, MemoryModel
 from exchangeable.models.prior import Prior
 from exchangeable.pretraining.synthetic import draw
 from exchangeable.runtime import checkpoint
+from exchangeable.runtime.devices import autocast
 from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.runtime.threads import threads_for
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.examples import Shown
-from exchangeable.training.loop import How, Progress, Run, Task, encoding, narrow, take_step
+from exchangeable.training.examples import Example
+from exchangeable.training.loop import How, Run, RunProgress, Task, encoding, take_step
 from exchangeable.training.masking import hidden
 from exchangeable.training.recipes import build
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedModel
-from exchangeable.values.codecs import Reference, ScaleFree
+from exchangeable.values.codecs import ScaleFree, ValueStats
 from exchangeable.values.scale import Scale
 
 AHEAD = 4
@@ -124,13 +126,13 @@ def _changed(plan: Curriculum, name: str, value: Any) -> Curriculum:
 class Lesson(NamedTuple):
     """A table, some of whose cells are hidden, and what is known of all from the others."""
 
-    shown: Shown
-    reference: Reference
+    shown: Example
+    reference: ValueStats
 
     def to(self, device: torch.device) -> Lesson:
         cells, hide, known = self.shown
         assert known is not None
-        return self._replace(shown=Shown(cells.to(device), hide.to(device), known.to(device)))
+        return self._replace(shown=Example(cells.to(device), hide.to(device), known.to(device)))
 
     def turned(self, by: int) -> Lesson:
         """The same table with another axis first, the others after it in turn."""
@@ -140,15 +142,17 @@ class Lesson(NamedTuple):
         axes = [(by + axis) % order for axis in range(order)]
         said = known[:, ANCHOR:].unflatten(1, (order, KNOWN_OF_AN_AXIS))[:, axes].flatten(1)
         support = Support(cells.support.index[:, axes], tuple(cells.shape[a] for a in axes))
-        turned = ExchangeableArray.trusted(support, cells.values)
-        return self._replace(shown=Shown(turned, hide, torch.cat([known[:, :ANCHOR], said], dim=1)))
+        turned = ExchangeableArray.unchecked(support, cells.values)
+        return self._replace(
+            shown=Example(turned, hide, torch.cat([known[:, :ANCHOR], said], dim=1))
+        )
 
 
 # Lessons ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedLesson:
     """A lesson as arrays, which pass from one process to another."""
 
     index: NDArray[np.int32]
@@ -160,24 +164,24 @@ class Packed:
 
     def lesson(self) -> Lesson:
         support = Support(torch.from_numpy(self.index).long(), self.shape)
-        cells = ExchangeableArray.trusted(support, torch.from_numpy(self.values)[:, None])
-        shown = Shown(cells, torch.from_numpy(self.hide), torch.from_numpy(self.known))
-        return Lesson(shown, Reference.of(self.values[~self.hide], self.scale))
+        cells = ExchangeableArray.unchecked(support, torch.from_numpy(self.values)[:, None])
+        shown = Example(cells, torch.from_numpy(self.hide), torch.from_numpy(self.known))
+        return Lesson(shown, ValueStats.of(self.values[~self.hide], self.scale))
 
 
-def prepared(plan: Curriculum, stream: int, number: int) -> Packed:
+def prepared(plan: Curriculum, stream: int, number: int) -> PackedLesson:
     """One table of a stream: drawn, partly hidden, and what a prior says of it."""
     seed = [plan.training.seed, stream, number]
     table = draw(seed, plan.model.order, plan.cells)
     support = Support(torch.from_numpy(table.index), table.shape)
-    cells = ExchangeableArray.trusted(support, torch.from_numpy(table.values)[:, None])
+    cells = ExchangeableArray.unchecked(support, torch.from_numpy(table.values)[:, None])
     hide = hidden(support, plan.training, np.random.default_rng([*seed, 1]))
     if hide.all():  # something must be seen
         hide[0] = False
-    reference = Reference.of(table.values[~hide.numpy()], table.scale)
+    reference = ValueStats.of(table.values[~hide.numpy()], table.scale)
     prior = Prior.of(cells.take(~hide), reference, plan.model.prior, plan.model.compared)
     index, known = table.index.astype(np.int32), prior(support.index).numpy()
-    return Packed(index, table.values, table.shape, hide.numpy(), known, table.scale)
+    return PackedLesson(index, table.values, table.shape, hide.numpy(), known, table.scale)
 
 
 def lessons(plan: Curriculum, stream: int, first: int, last: int, workers: int) -> Iterator[Lesson]:
@@ -185,7 +189,7 @@ def lessons(plan: Curriculum, stream: int, first: int, last: int, workers: int) 
     if not workers:
         yield from (prepared(plan, stream, number).lesson() for number in range(first, last))
         return
-    waiting: deque[Future[Packed]] = deque()
+    waiting: deque[Future[PackedLesson]] = deque()
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_work)
     try:
         for number in range(first, last):
@@ -235,7 +239,7 @@ class Circumstances:
     """Seconds between two savings."""
     seconds: float = math.inf
     """After which it stops, saved, to be gone on with."""
-    report: Callable[[Progress], None] | None = None
+    report: Callable[[RunProgress], None] | None = None
 
 
 def pretrain(plan: Curriculum, folder: str | Path, how: Circumstances) -> TrainedModel:
@@ -270,7 +274,7 @@ def _learn(
 ) -> None:
     config, codec, device = plan.training, ScaleFree(), how.device
     if how.report is not None:  # tables to be judged by come first, which takes a while
-        how.report(Progress(run.step, config.steps, math.nan, None, None, 0.0, math.nan))
+        how.report(RunProgress(run.step, config.steps, math.nan, None, None, 0.0, math.nan))
     judges = [one.to(device) for one in lessons(plan, JUDGED, 0, plan.judged, how.workers)]
     started = saved = time.perf_counter()
     first, cells = run.step, 0
@@ -291,7 +295,7 @@ def _learn(
             last = run.history[-1]["validation_rmse"] if run.history else None
             left = (config.steps - run.step) * taken
             how.report(
-                Progress(
+                RunProgress(
                     run.step, config.steps, loss, last, run.best_rmse,
                     cells / (now - started), left,
                 )
@@ -316,14 +320,14 @@ def _judged(run: Run, judges: list[Lesson]) -> float:
 
 
 @torch.no_grad()
-def error_of(model: MemoryModel, shown: Shown, reference: Reference) -> float:
+def error_of(model: MemoryModel, shown: Example, reference: ValueStats) -> float:
     """RMSE of the hidden cells, over that of the prior's own answers."""
     codec, known = ScaleFree(), shown.known
     assert known is not None
     truth = shown.cells.values[shown.hide].squeeze(1).double()
-    with narrow(truth.device, "auto"):
+    with autocast(truth.device, "auto"):
         encode = encoding(codec, reference)
-        outputs = model.rebuild(shown.cells, shown.hide, encode=encode, known=known)
+        outputs = model.predict_hidden(shown.cells, shown.hide, encode=encode, known=known)
     none = torch.cat([torch.zeros_like(outputs[:, :-2]), outputs[:, -2:]], dim=1)
     mine, before = (codec.read(part.double(), reference).mean() - truth for part in (outputs, none))
     return _size(mine) / _size(before)

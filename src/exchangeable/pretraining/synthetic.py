@@ -14,13 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import Floats, Index
 from exchangeable.errors import InputError
 from exchangeable.values.scale import Scale
 
-Index = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Part = Callable[[Index], Floats]
 """What is a function of a cell's members: (E, D) -> (E,), of mean 0 and variance 1 or so."""
 

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import exchangeable
+from exchangeable._version import __version__
 from exchangeable.errors import Failed, InputError
 from exchangeable.runtime import folders
 from exchangeable.runtime.folders import MANIFEST, reason, what_is
@@ -173,7 +173,7 @@ def _manifest(contents: Mapping[str, bytes], facts: Mapping[str, Any]) -> bytes:
         "format": FORMAT,
         "files": {name: {"size": len(b), "sha256": _sha256(b)} for name, b in contents.items()},
         "versions": {
-            "exchangeable": exchangeable.__version__,
+            "exchangeable": __version__,
             "python": platform.python_version(),
             "torch": str(torch.__version__),
         },
@@ -241,7 +241,7 @@ def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
         raise InputError(
             f"{path} has format {brief(manifest['format'])} and needs exchangeable "
             f"{brief(manifest['versions'].get('exchangeable'))} or later, but this is "
-            f"{exchangeable.__version__}, which reads format {FORMAT}"
+            f"{__version__}, which reads format {FORMAT}"
         )
     for name in (CONFIG, CARD, f"model{TENSORS}"):
         if name not in manifest["files"]:

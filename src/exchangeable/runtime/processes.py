@@ -88,7 +88,7 @@ ALONE = Processes()
 
 
 @contextmanager
-def processes() -> Iterator[Processes]:
+def join_processes() -> Iterator[Processes]:
     """Which of the processes that ``torchrun`` started this one is; without it, it is alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or "RANK" not in os.environ:

@@ -14,10 +14,10 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-import exchangeable
+from exchangeable._version import __version__
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve import uploads
-from exchangeable.serve.engine import Desk
+from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import RETRY_AFTER, Guard, Limits, Watched
 from exchangeable.serve.schemas import (
     About,
@@ -41,7 +41,7 @@ from exchangeable.serve.schemas import (
     Written,
 )
 from exchangeable.serve.snapshot import Busy, NoCells
-from exchangeable.serve.telemetry import Numbers
+from exchangeable.serve.telemetry import Telemetry
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -83,7 +83,7 @@ PAGE = {
 
 
 def create_app(
-    desk: Desk,
+    desk: Engine,
     *,
     limits: Limits | None = None,
     token: str | None = None,
@@ -91,7 +91,7 @@ def create_app(
     watched: Watched = lambda method, route, status, seconds: None,
 ) -> FastAPI:
     """The service around a desk, which is closed when the service ends."""
-    limits, numbers = limits or Limits(), Numbers(desk)
+    limits, numbers = limits or Limits(), Telemetry(desk)
 
     @asynccontextmanager
     async def living(app: FastAPI) -> Any:
@@ -104,7 +104,7 @@ def create_app(
 
     app = FastAPI(
         title="exchangeable",
-        version=exchangeable.__version__,
+        version=__version__,
         description="Complete a table of interactions between sets.",
         lifespan=living,
         docs_url=None,  # their pages load scripts from elsewhere
@@ -117,7 +117,7 @@ def create_app(
     return app
 
 
-def _calls(desk: Desk, limits: Limits) -> APIRouter:
+def _calls(desk: Engine, limits: Limits) -> APIRouter:
     calls = APIRouter(prefix="/v1")
     facts = desk.store.facts
 
@@ -223,7 +223,7 @@ def _calls(desk: Desk, limits: Limits) -> APIRouter:
             for name, size, whole in zip(facts.axes, shape, facts.whole, strict=True)
         ]
         return About(
-            exchangeable=exchangeable.__version__,
+            exchangeable=__version__,
             source=facts.source,
             model=None if completer is None else completer.model_name_,
             notes=[] if completer is None else list(completer.notes_),
@@ -263,7 +263,7 @@ def _calls(desk: Desk, limits: Limits) -> APIRouter:
     return calls
 
 
-def _about(desk: Desk, numbers: Numbers) -> APIRouter:
+def _about(desk: Engine, numbers: Telemetry) -> APIRouter:
     """What is answered at once, however many calls are under way: it waits for no thread."""
     about = APIRouter()
 

@@ -23,22 +23,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index
 from exchangeable.completion import fit, recommend, update
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictors import Answerer, read_off
+from exchangeable.completion.predictors import Predictor, read_predictions
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import UNKNOWN, Codes, column_of
+from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve.snapshot import (
-    Answers,
-    Busy,
-    Change,
-    Floats,
-    Moved,
-    Recommended,
-    Standing,
-    Status,
-)
+from exchangeable.serve.snapshot import Answers, Busy, Change, Moved, Recommended, Snapshot, Status
 from exchangeable.serve.store import Cell, Label, Store
 
 T = TypeVar("T")
@@ -57,7 +49,7 @@ _STRANGERS: dict[bool, Label] = {False: "\x00", True: -(2**62)}  # labels that n
 _MEAN = methodcaller("mean")
 
 
-class Desk:
+class Engine:
     """Answers from memory, writes to the database, and keeps the one up with the other."""
 
     def __init__(self, store: Store, make: Make) -> None:
@@ -70,7 +62,7 @@ class Desk:
         self._told = threading.Condition()
         self._stopping = False
         version, completer = self._read()
-        self.standing = Standing(completer, version, version, time.monotonic())
+        self.standing = Snapshot(completer, version, version, time.monotonic())
         self.refreshing = False
         self.failing = False
         """Whether keeping up with the database failed when it was last tried."""
@@ -99,7 +91,7 @@ class Desk:
 
     # Answers -----------------------------------------------------------------------------
 
-    def predict(self, cells: Sequence[Cell], coverage: float) -> tuple[Answers, Standing]:
+    def predict(self, cells: Sequence[Cell], coverage: float) -> tuple[Answers, Snapshot]:
         standing = self.standing
         completer = standing.ready
         index = self._numbered(standing, cells)
@@ -107,7 +99,7 @@ class Desk:
         wanted = [_MEAN, *(methodcaller("quantile", share) for share in (tail, 1 - tail))]
         if completer.levels_:
             wanted.append(methodcaller("probabilities"))
-        found = self._found(lambda: read_off(completer.answerer_, index, *wanted))
+        found = self._found(lambda: read_predictions(completer.predictor_, index, *wanted))
         mean, low, high, *chances = found
         return Answers(mean, low, high, chances[0] if chances else None), standing
 
@@ -120,7 +112,7 @@ class Desk:
         n: int,
         *,
         why: bool = False,
-    ) -> tuple[list[Recommended], Standing]:
+    ) -> tuple[list[Recommended], Snapshot]:
         """For a member that is known, or for somebody of whom only ratings are."""
         standing = self.standing
         completer = standing.ready
@@ -157,13 +149,13 @@ class Desk:
     def _stranger(self, axis: int) -> Label:
         return _STRANGERS[self.store.facts.whole[axis]]
 
-    def _check_known(self, standing: Standing, axis: int, labels: Sequence[Label]) -> None:
+    def _check_known(self, standing: Snapshot, axis: int, labels: Sequence[Label]) -> None:
         unknown = self._codes(standing, axis, labels) == UNKNOWN
         if unknown.any():
             label = labels[int(unknown.argmax())]
             raise InputError(f"{self.store.facts.axes[axis]} {label!r} is not in the table")
 
-    def _known_label(self, standing: Standing, name: str, label: Label) -> Label:
+    def _known_label(self, standing: Snapshot, name: str, label: Label) -> Label:
         axes = self.store.facts.axes
         if name not in axes:
             raise InputError(f"given must name axes of {', '.join(axes)}, but names {name[:60]!r}")
@@ -197,8 +189,10 @@ class Desk:
         asked[:, other] = table.vocabularies[other].encode(column_of("label", labels))
 
         def means(kept: NDArray[np.bool_]) -> Floats | None:
-            answerer: Answerer | None = completer.answerer_.newcomer(axis, own[kept], values[kept])
-            return None if answerer is None else read_off(answerer, asked, _MEAN)[0]
+            predictor: Predictor | None = completer.predictor_.newcomer(
+                axis, own[kept], values[kept]
+            )
+            return None if predictor is None else read_predictions(predictor, asked, _MEAN)[0]
 
         every = np.ones(len(own), dtype=bool)
         whole = means(every)
@@ -323,7 +317,7 @@ class Desk:
                 log.error("folding failed", extra={"told": {"error": type(error).__name__}})
         self._read_all()
 
-    def _folded(self, standing: Standing, cells: Mapping[Cell, float], version: int) -> bool:
+    def _folded(self, standing: Snapshot, cells: Mapping[Cell, float], version: int) -> bool:
         """Add new cells to what was read, where that can be done and goes on to be right."""
         if standing.completer is None:
             return False
@@ -340,7 +334,7 @@ class Desk:
         return not completer.refresh_due_
 
     @staticmethod
-    def _replaces(table: Table, cells: Codes) -> bool:
+    def _replaces(table: Table, cells: Index) -> bool:
         """Whether a cell had a value before, which cannot be taken out of what was read."""
         there = cells[(cells != UNKNOWN).all(axis=1)]
         keys = recommend.keys_of(table.index[~np.isnan(table.values)], table.shape)
@@ -354,7 +348,7 @@ class Desk:
         finally:
             self.refreshing = False
         self._stand(
-            lambda now: Standing(
+            lambda now: Snapshot(
                 completer,
                 version,
                 version,
@@ -375,9 +369,9 @@ class Desk:
         # What is found out when it is first needed is found out now: nobody is to wait for it.
         first = completer.table_.index[:1].copy()
         first[:, 0] = 0
-        somebody = completer.answerer_.newcomer(0, first, completer.table_.values[:1])
+        somebody = completer.predictor_.newcomer(0, first, completer.table_.values[:1])
         if somebody is not None:
-            read_off(somebody, first, _MEAN)
+            read_predictions(somebody, first, _MEAN)
         return version, completer
 
     def _gone_after(self, version: int) -> frozenset[tuple[int, Label]]:
@@ -385,7 +379,7 @@ class Desk:
             later = [c.member for c in self._waiting if c.version > version]
         return frozenset(member for member in later if member is not None)
 
-    def _stand(self, new: Callable[[Standing], Standing]) -> None:
+    def _stand(self, new: Callable[[Snapshot], Snapshot]) -> None:
         with self._writing:
             self.standing = new(self.standing)
 
@@ -398,7 +392,7 @@ class Desk:
         facts = self.store.facts
         return facts.read(axis, facts.written(axis, label))
 
-    def _codes(self, standing: Standing, axis: int, labels: Sequence[Label]) -> Codes:
+    def _codes(self, standing: Snapshot, axis: int, labels: Sequence[Label]) -> Index:
         table = standing.ready.table_
         typed = [self._typed(axis, label) for label in labels]
         codes = table.vocabularies[axis].encode(column_of(table.axes[axis], typed))
@@ -407,7 +401,7 @@ class Desk:
                 codes = np.where([one == label for one in typed], UNKNOWN, codes)
         return codes
 
-    def _numbered(self, standing: Standing, cells: Sequence[Cell]) -> Codes:
+    def _numbered(self, standing: Snapshot, cells: Sequence[Cell]) -> Index:
         """Coordinates of cells; members that nobody knows are ``UNKNOWN``."""
         axes = self.store.facts.axes
         for cell in cells:

@@ -18,7 +18,7 @@ _MAGIC = b"PAR1"
 _DEEPEST = 30
 
 
-class Broken(ValueError):
+class NotParquet(ValueError):
     """What stands there is not Parquet."""
 
 
@@ -34,10 +34,10 @@ class Size:
 def unpacked(content: bytes) -> Size:
     """Of a file's content."""
     if len(content) < 12 or content[-4:] != _MAGIC:
-        raise Broken("it does not end as it should")
+        raise NotParquet("it does not end as it should")
     length = int.from_bytes(content[-8:-4], "little")
     if length > min(LARGEST_END, len(content) - 12):
-        raise Broken(f"its end takes {length:,} bytes")
+        raise NotParquet(f"its end takes {length:,} bytes")
     end, _ = _struct(content, len(content) - 8 - length, 0)
     size, values, pages = 0, [0], 0
     for group in _list(end.get(4)):
@@ -48,7 +48,7 @@ def unpacked(content: bytes) -> Size:
                 values[number] += _values(header)
                 pages += 1
                 if pages > MOST_PAGES:  # columns may share pages, so that they would have no end
-                    raise Broken(f"it has more than {MOST_PAGES:,} pages")
+                    raise NotParquet(f"it has more than {MOST_PAGES:,} pages")
     return Size(size, max(values))
 
 
@@ -59,7 +59,7 @@ def _pages(content: bytes, column: dict[int, Any]) -> Iterator[dict[int, Any]]:
     at = min(at, dictionary) if dictionary > 0 else at
     last = at + length
     if not 4 <= at <= last <= len(content):
-        raise Broken("a column is beyond its end")
+        raise NotParquet("a column is beyond its end")
     while at < last:
         header, at = _struct(content, at, 0)
         at += max(_whole(header.get(3)), 0)
@@ -74,7 +74,7 @@ def _values(header: dict[int, Any]) -> int:
 def _struct(content: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     """Fields by number, and where they end."""
     if depth > _DEEPEST:
-        raise Broken("it is nested too deep")
+        raise NotParquet("it is nested too deep")
     fields: dict[int, Any] = {}
     number = 0
     while True:
@@ -108,7 +108,7 @@ def _value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         if many == 15:
             many, at = _varint(content, at)
         if many > len(content) - at:
-            raise Broken("a list is longer than all")
+            raise NotParquet("a list is longer than all")
         found = []
         for _ in range(many):
             value, at = _value(content, at, kind, depth + 1)
@@ -116,12 +116,12 @@ def _value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return found, at
     if kind == 12:
         return _struct(content, at, depth)
-    raise Broken("a kind of value that has no place here")
+    raise NotParquet("a kind of value that has no place here")
 
 
 def _byte(content: bytes, at: int) -> tuple[int, int]:
     if not 0 <= at < len(content):
-        raise Broken("it ends too early")
+        raise NotParquet("it ends too early")
     return content[at], at + 1
 
 
@@ -133,7 +133,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
         if part < 128:
             return value, at
         shift += 7
-    raise Broken("a number is too long")
+    raise NotParquet("a number is too long")
 
 
 def _number(content: bytes, at: int) -> tuple[int, int]:
@@ -143,17 +143,17 @@ def _number(content: bytes, at: int) -> tuple[int, int]:
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int):
-        raise Broken("a number is missing")
+        raise NotParquet("a number is missing")
     return value
 
 
 def _fields(value: Any) -> dict[int, Any]:
     if not isinstance(value, dict):
-        raise Broken("a part is missing")
+        raise NotParquet("a part is missing")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise Broken("a list is missing")
+        raise NotParquet("a list is missing")
     return value

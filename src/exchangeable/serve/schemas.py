@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from exchangeable.serve.snapshot import Standing, Status
-from exchangeable.serve.uploads import Sent
+from exchangeable.serve.snapshot import Snapshot, Status
+from exchangeable.serve.uploads import Upload
 
 Label = Annotated[StrictStr | StrictInt, Field(description="Of a member: a text or whole number.")]
 Value = Annotated[float, Field(allow_inf_nan=False, strict=False)]
@@ -29,7 +29,7 @@ class Pools(_Strict):
     age_seconds: float = Field(description="Since all cells were read together.")
 
     @classmethod
-    def of(cls, standing: Standing) -> Pools:
+    def of(cls, standing: Snapshot) -> Pools:
         age = round(standing.age, 3)
         return cls(
             version=standing.version, refreshed_version=standing.read_version, age_seconds=age
@@ -188,5 +188,5 @@ class Reading(_Strict):
     duplicates: Literal["error", "mean", "last", "first", "max"] = "error"
     all: bool = Field(default=False, description="Every cell, and not only those without a value.")
 
-    def sent(self, content: bytes) -> Sent:
-        return Sent(content, self.axes, self.value, self.duplicates)
+    def sent(self, content: bytes) -> Upload:
+        return Upload(content, self.axes, self.value, self.duplicates)

@@ -22,11 +22,11 @@ import uvicorn
 from exchangeable.completion import update
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
-from exchangeable.completion.predictors import ModelAnswerer
+from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve.app import create_app
-from exchangeable.serve.engine import Desk, Make
+from exchangeable.serve.engine import Engine, Make
 from exchangeable.serve.guard import Limits
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON
 
@@ -43,7 +43,7 @@ log = logging.getLogger("exchangeable.serve")
 
 
 @dataclass(frozen=True)
-class Listening:
+class Address:
     """Where the service listens, and to whom."""
 
     host: str = "127.0.0.1"
@@ -105,7 +105,7 @@ def token_in(path: Path) -> str:
     return token
 
 
-def reader_of(model: str, seed: int, device: str) -> Make:
+def completer_factory(model: str, seed: int, device: str) -> Make:
     """Who reads a table, whenever that is needed: nothing is trained."""
     check_model(model)
     if model in ("self-supervised", "factorized"):
@@ -116,14 +116,14 @@ def reader_of(model: str, seed: int, device: str) -> Make:
     return lambda table: Completer(model, seed=seed, device=device).fit_table(table)
 
 
-def reader_like(completer: Completer) -> Make:
+def factory_like(completer: Completer) -> Make:
     """The same, with the model of a completer that was saved."""
-    answerer = completer.answerer_
+    predictor = completer.predictor_
     if (
-        not isinstance(answerer, ModelAnswerer)
-        or answerer.trained.facts.get(TRAINED_ON) == SYNTHETIC
+        not isinstance(predictor, ModelPredictor)
+        or predictor.trained.facts.get(TRAINED_ON) == SYNTHETIC
     ):
-        return reader_of(str(completer.model), completer.seed, completer.device)
+        return completer_factory(str(completer.model), completer.seed, completer.device)
 
     def read(table: Table) -> Completer:
         found = copy.copy(completer)
@@ -133,7 +133,7 @@ def reader_like(completer: Completer) -> Make:
     return read
 
 
-def serve(desk: Desk, at: Listening, taken: socket.socket, limits: Limits | None = None) -> None:
+def serve(desk: Engine, at: Address, taken: socket.socket, limits: Limits | None = None) -> None:
     """Until it is stopped, and then until calls under way are answered."""
     _log_in_lines()
     app = create_app(desk, limits=limits, token=at.token, hosts=at.hosts, watched=_heard)

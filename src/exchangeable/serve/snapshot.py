@@ -6,19 +6,16 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from exchangeable.arrays.cells import Floats
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve.store import Cell, Label
 
-Floats = NDArray[np.float64]
 Status = Literal["ok", "refreshing", "failing"]
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class Snapshot:
     """What is answered from."""
 
     completer: Completer | None

@@ -5,17 +5,17 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from exchangeable.serve.engine import Desk
+from exchangeable.serve.engine import Engine
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Numbers:
+class Telemetry:
     """Of one service; several may live in a process."""
 
     kind = CONTENT_TYPE_LATEST
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Engine) -> None:
         self.registry = CollectorRegistry()
         self.seconds = Histogram(
             "exchangeable_call_seconds",
@@ -44,6 +44,6 @@ class Numbers:
         return generate_latest(self.registry)
 
 
-def _cells(desk: Desk) -> float:
+def _cells(desk: Engine) -> float:
     completer = desk.standing.completer
     return 0.0 if completer is None else float(len(completer.table_))

@@ -12,19 +12,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.arrays.cells import Floats
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import Answered, Asked
-from exchangeable.completion.predictors import read_off
+from exchangeable.completion.predictors import read_predictions
 from exchangeable.data import parquet
 from exchangeable.data.duplicates import Duplicates
 from exchangeable.data.excerpt import busiest, observed_among
 from exchangeable.data.summary import describe
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.serve.parquet_size import Broken, unpacked
+from exchangeable.serve.parquet_size import NotParquet, unpacked
 from exchangeable.serve.store import LONGEST
-
-Floats = NDArray[np.float64]
 
 NAME = "the file"
 """What it is called in errors: names that come with files are not looked at."""
@@ -38,7 +37,7 @@ _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
 
 
 @dataclass(frozen=True)
-class Sent:
+class Upload:
     """A file, and how it is to be read."""
 
     content: bytes
@@ -75,7 +74,7 @@ class Sent:
         """Of a Parquet file that is not too large once it is unpacked."""
         try:
             size = unpacked(self.content)
-        except Broken as error:
+        except NotParquet as error:
             raise InputError(f"{NAME}: not a whole Parquet file ({error})") from None
         if size.bytes > UNPACKED:
             raise InputError(
@@ -85,7 +84,7 @@ class Sent:
         return max(size.values, parquet.read_end(NAME, self.content)[1])
 
 
-def completed(sent: Sent, *, every: bool, most: int, seed: int = 0) -> Answered:
+def completed(sent: Upload, *, every: bool, most: int, seed: int = 0) -> Answered:
     """With what was missing filled in."""
     table = sent.table(most)
     asked = Asked.of(table, every=every, limit=most)
@@ -103,7 +102,7 @@ def as_csv(answered: Answered) -> Iterator[bytes]:
             yield buffer.getvalue()
 
 
-def looked_at(sent: Sent, most: int, seed: int = 0) -> dict[str, Any]:
+def looked_at(sent: Upload, most: int, seed: int = 0) -> dict[str, Any]:
     """What was read, how well hidden cells were predicted, and a picture's worth of cells."""
     table = sent.table(most)
     completer = Completer(seed=seed, device="cpu").fit_table(table)
@@ -126,7 +125,9 @@ def picture(completer: Completer) -> dict[str, Any]:
     chosen = busiest(table, 0, SHOWN), busiest(table, 1, SHOWN)
     cells = np.stack(np.meshgrid(*chosen, indexing="ij"), axis=-1)
     ends = [methodcaller("quantile", share) for share in (0.1, 0.9)]
-    found = read_off(completer.answerer_, cells.reshape(-1, 2), methodcaller("mean"), *ends)
+    found = read_predictions(
+        completer.predictor_, cells.reshape(-1, 2), methodcaller("mean"), *ends
+    )
     mean, low, high = (part.reshape(cells.shape[:2]) for part in found)
     rows, columns = _order(mean)
     observed = observed_among(table, chosen)

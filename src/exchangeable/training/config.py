@@ -13,7 +13,6 @@ Hide = Literal["flat", "rows", "columns", "mixed", "nothing"]
 HideScale = Literal["even", "log"]
 Schedule = Literal["cosine", "constant"]
 Batch = Literal["full", "uniform", "conditional", "rows-columns", "neighbourhood"]
-Precision = Literal["auto", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True)

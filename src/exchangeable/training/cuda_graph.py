@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.models.memory import Encode, MemoryModel, anchored
-from exchangeable.models.models import PaperModel
+from exchangeable.models.paper import PaperModel
 from exchangeable.models.stream import Plan, Stream
 from exchangeable.nn.layers import Features
 from exchangeable.nn.pools import LeastSquaresPool
@@ -25,14 +25,14 @@ from exchangeable.nn.segments import fast
 Narrow = Callable[[], AbstractContextManager[Any]]
 
 
-def capturable(model: MemoryModel, cells: ExchangeableArray) -> bool:
+def can_capture(model: MemoryModel, cells: ExchangeableArray) -> bool:
     """Whether a step on these cells can be captured: on a GPU, by kernels that never wait."""
     solving = any(isinstance(module, LeastSquaresPool) for module in model.modules())
     small = cells.values.new_zeros(1, 1, dtype=torch.float32)
     return not solving and fast(small)
 
 
-class Captured:
+class CapturedStep:
     """``MemoryModel.rebuild`` of one table, for any mask."""
 
     def __init__(
@@ -105,7 +105,7 @@ class _Whole(nn.Module):
                 return self.model.together(
                     self.start, self.support, writers, self.features, dropping
                 )
-        cells = self.support.written_by(writers)
+        cells = self.support.with_writers(writers)
         plan = Plan(together=max(len(cells), 1))
         stream = Stream(
             list(self.model.layers),

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.prior import prior_of
+from exchangeable.models.prior import fit_prior
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.masking import drawn, hidden
 from exchangeable.training.samplers import Sampler
-from exchangeable.values.codecs import Reference
+from exchangeable.values.codecs import ValueStats
 
 
-class Shown(NamedTuple):
+class Example(NamedTuple):
     """What a step is about."""
 
     cells: ExchangeableArray
@@ -32,11 +32,11 @@ class Shown(NamedTuple):
 
 
 @dataclass(eq=False)
-class Turns:
+class ExampleSource:
     """The sets of hidden cells that take turns, each told by a number it can be made from again."""
 
     observed: ExchangeableArray
-    reference: Reference
+    reference: ValueStats
     model: MemoryModel
     """Which says whether there is a prior."""
     config: TrainingConfig
@@ -45,19 +45,19 @@ class Turns:
 
     def shown(
         self, keys: list[int], step: int, generator: np.random.Generator
-    ) -> tuple[list[int], Shown]:
+    ) -> tuple[list[int], Example]:
         """For one step: the numbers of the sets that take turns from now on, and what there is."""
         if not self.model.prior_rank:
             mask = drawn(self.observed, self.sampler, generator)
             some = self.observed if mask is None else self.observed.take(mask)
-            return keys, Shown(some, hidden(some.support, self.config, generator), None)
+            return keys, Example(some, hidden(some.support, self.config, generator), None)
         if step % self.config.view_steps == 0 or not keys:
             keys = [*keys, int(generator.integers(2**63))][-self.config.views :]
         hide, known = self._made(keys, keys[int(generator.integers(len(keys)))])
         mask = drawn(self.observed, self.sampler, generator, hide)
         if mask is None:
-            return keys, Shown(self.observed, hide, known)
-        return keys, Shown(self.observed.take(mask), hide[mask], known[mask])
+            return keys, Example(self.observed, hide, known)
+        return keys, Example(self.observed.take(mask), hide[mask], known[mask])
 
     def _made(self, keys: list[int], key: int) -> tuple[Tensor, Tensor]:
         """A set of hidden cells, and what a prior that has not seen them says of all."""
@@ -65,7 +65,7 @@ class Turns:
             del self.made[old]
         if key not in self.made:
             mask = hidden(self.observed.support, self.config, np.random.default_rng(key))
-            prior = prior_of(self.model, self.observed.take(~mask), self.reference)
+            prior = fit_prior(self.model, self.observed.take(~mask), self.reference)
             assert prior is not None
             self.made[key] = mask, prior(self.observed.support.index)
         return self.made[key]

@@ -12,7 +12,6 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,21 +19,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.support import Support
 from exchangeable.errors import Failed, InputError
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.prior import Prior, prior_of
+from exchangeable.models.prior import Prior, fit_prior
 from exchangeable.models.stream import Plan
 from exchangeable.nn.layers import Features
+from exchangeable.runtime.devices import Precision, autocast
 from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.random import hashed_uniform
 from exchangeable.runtime.threads import threads_for
-from exchangeable.training.config import Precision, TrainingConfig
-from exchangeable.training.cuda_graph import Captured, capturable
-from exchangeable.training.examples import Shown, Turns
-from exchangeable.training.masking import sampler_of, scattered
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.cuda_graph import CapturedStep, can_capture
+from exchangeable.training.examples import Example, ExampleSource
+from exchangeable.training.masking import sampler_of
 from exchangeable.training.samplers import Full, Sampler
-from exchangeable.values.codecs import Codec, Reference, loss_of
+from exchangeable.values.codecs import Codec, ValueStats, loss_of
 
 READ_AT_ONCE = 2**17
 """Cells that are answered together, which bounds the memory that answering takes."""
@@ -46,7 +48,7 @@ class Task:
 
     observed: ExchangeableArray
     validation: ExchangeableArray
-    reference: Reference
+    reference: ValueStats
     features: Features | None = None
 
     def to(self, device: torch.device) -> Task:
@@ -60,7 +62,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """Where a run stands."""
 
     step: int
@@ -171,7 +173,7 @@ class How:
     precision: Precision = "auto"
     plan: Plan | None = None
     """How cells pass through the model where a step over all at once would not fit."""
-    among: Processes = ALONE
+    processes: Processes = ALONE
 
 
 def train(
@@ -181,7 +183,7 @@ def train(
     config: TrainingConfig,
     *,
     how: How | None = None,
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[RunProgress], None] | None = None,
     save: Callable[[Run], None] | None = None,
     save_every: float = 60.0,
 ) -> None:
@@ -195,7 +197,7 @@ def train(
     _check_hidden(run.model, config, how)
     task = task.to(device)
     sampler = sampler_of(task.observed.support, config)
-    turns = Turns(task.observed, task.reference, run.model, config, sampler)
+    turns = ExampleSource(task.observed, task.reference, run.model, config, sampler)
     started, first, saved = time.perf_counter(), run.step, time.perf_counter()
     loss, cells = math.nan, 0
     captured = _captured(run, codec, task, sampler, config, how)
@@ -232,7 +234,7 @@ def train(
             now = time.perf_counter()
             if report is not None:
                 report(_progress(run, config, loss, cells, now - started, run.step - first))
-            stopping = how.among.any(asked_to_stop())
+            stopping = how.processes.any(asked_to_stop())
             if save is not None and (stopping or now - saved > save_every):
                 save(run)
                 saved = now
@@ -247,15 +249,15 @@ def take_step(
     run: Run,
     codec: Codec,
     task: Task,
-    shown: Shown,
+    shown: Example,
     config: TrainingConfig,
     how: How,
-    captured: Captured | None = None,
+    captured: CapturedStep | None = None,
 ) -> float:
     """Predict what is hidden, and move the weights; the loss before that."""
     some, hide, known = shown
     device = some.values.device
-    first, last = how.among.share(len(some))
+    first, last = how.processes.share(len(some))
     mine = hide[first:last].nonzero().squeeze(1)
     truth = some.values[first:last].index_select(0, mine).squeeze(1).float()
     run.model.train()
@@ -263,12 +265,12 @@ def take_step(
         writers = hide if config.hide == "nothing" else ~hide
         outputs = captured(writers, run.drops, known).index_select(0, mine)
     elif config.hide == "nothing":
-        with narrow(device, how.precision):
+        with autocast(device, how.precision):
             seen = encoded(some, codec, task.reference)
             outputs = run.model(seen, some.support, task.features, run.drops)
     else:
-        with narrow(device, how.precision):
-            outputs = run.model.rebuild(
+        with autocast(device, how.precision):
+            outputs = run.model.predict_hidden(
                 some,
                 hide,
                 task.features,
@@ -276,18 +278,18 @@ def take_step(
                 encode=encoding(codec, task.reference),
                 known=known,
                 plan=how.plan,
-                among=how.among,
+                processes=how.processes,
             )
     answers = codec.read(outputs.float(), task.reference)
     loss = loss_of(answers, truth, task.reference, config.loss, config.squared_weight)
-    if how.among.size > 1:  # the mean over all hidden cells is a mean of the processes' means
+    if how.processes.size > 1:  # the mean over all hidden cells is a mean of the processes' means
         loss = loss * (len(truth) / hide.sum()) if len(truth) else outputs.sum()
     run.optimiser.param_groups[0]["lr"] = config.rate(run.step)
     run.optimiser.zero_grad()
     loss.backward()
-    (total,) = how.among.summed([loss.detach()])
+    (total,) = how.processes.summed([loss.detach()])
     _check_finite("loss", float(total), run.step)
-    _sum_gradients(run.model, how.among)
+    _sum_gradients(run.model, how.processes)
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
     run.optimiser.step()
     return float(total)
@@ -298,52 +300,52 @@ def _check_hidden(model: MemoryModel, config: TrainingConfig, how: How) -> None:
         return
     if model.prior_rank:
         raise InputError("a model with a prior learns from hidden cells, but nothing is hidden")
-    if how.plan is not None or how.among.size > 1:
+    if how.plan is not None or how.processes.size > 1:
         raise InputError("with nothing hidden a step is over all cells at once, on one process")
 
 
 def _captured(
     run: Run, codec: Codec, task: Task, sampler: Sampler, config: TrainingConfig, how: How
-) -> Captured | None:
+) -> CapturedStep | None:
     """Steps that are always over the same cells, on a GPU, as a graph."""
-    whole = isinstance(sampler, Full) and how.plan is None and how.among.size == 1
+    whole = isinstance(sampler, Full) and how.plan is None and how.processes.size == 1
     # With nothing hidden cells that are asked for write, which only the literal form allows.
     whole = whole and (config.hide != "nothing" or run.model.literal)
-    if not whole or not capturable(run.model, task.observed):
+    if not whole or not can_capture(run.model, task.observed):
         return None
     run.model.train()
     device = task.observed.values.device
-    return Captured(
+    return CapturedStep(
         run.model,
         task.observed,
         task.features,
         encoding(codec, task.reference),
-        lambda: narrow(device, how.precision),
+        lambda: autocast(device, how.precision),
     )
 
 
-def _sum_gradients(model: MemoryModel, among: Processes) -> None:
+def _sum_gradients(model: MemoryModel, processes: Processes) -> None:
     """Each process has the gradient of its own cells' loss."""
-    if among.size > 1:
+    if processes.size > 1:
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         own = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
-        for weight, total in zip(weights, among.summed(own), strict=True):
+        for weight, total in zip(weights, processes.summed(own), strict=True):
             weight.grad = total
 
 
 def encoded(
     observed: ExchangeableArray,
     codec: Codec,
-    reference: Reference,
+    reference: ValueStats,
     dtype: torch.dtype = torch.float32,
 ) -> ExchangeableArray:
     """Observed values as the channels that a model takes."""
     values = encoding(codec, reference, dtype)(observed.values)
-    return ExchangeableArray.trusted(observed.support, values)
+    return ExchangeableArray.unchecked(observed.support, values)
 
 
 def encoding(
-    codec: Codec, reference: Reference, dtype: torch.dtype = torch.float32
+    codec: Codec, reference: ValueStats, dtype: torch.dtype = torch.float32
 ) -> Callable[[Tensor], Tensor]:
     """What makes the channels that a model takes of values (E, 1)."""
     return lambda values: codec.encode(values.squeeze(1), reference).to(dtype)
@@ -355,9 +357,9 @@ def answer(
     codec: Codec,
     observed: ExchangeableArray,
     queries: Support,
-    reference: Reference,
+    reference: ValueStats,
     features: Features | None = None,
-    among: Processes = ALONE,
+    processes: Processes = ALONE,
     plan: Plan | None = None,
     prior: Prior | None = None,
 ) -> Tensor:
@@ -365,11 +367,13 @@ def answer(
     if model.literal:
         return model(encoded(observed, codec, reference), queries, features)
     encode = encoding(codec, reference)
-    prior = prior or prior_of(model, observed, reference)
-    memory = model.condition(observed, features, encode=encode, prior=prior, plan=plan, among=among)
-    first, last = among.share(len(queries))
+    prior = prior or fit_prior(model, observed, reference)
+    memory = model.condition(
+        observed, features, encode=encode, prior=prior, plan=plan, processes=processes
+    )
+    first, last = processes.share(len(queries))
     own = Support(queries.index[first:last], queries.shape)
-    return among.gathered(model.read(memory, own, READ_AT_ONCE), len(queries))
+    return processes.gathered(model.read(memory, own, READ_AT_ONCE), len(queries))
 
 
 def _looks(
@@ -377,10 +381,10 @@ def _looks(
 ) -> list[tuple[Task, Prior | None]]:
     """What validation cells are judged with: all observed cells or shares of them, and a prior."""
     looks = []
-    places = scattered(len(task.observed), config.seed, task.observed.values.device)
+    places = hashed_uniform(len(task.observed), config.seed, task.observed.values.device)
     for share in config.judged_shares:
         some = task.observed if share == 1 else task.observed.take(places < share)
-        looks.append((replace(task, observed=some), prior_of(model, some, task.reference)))
+        looks.append((replace(task, observed=some), fit_prior(model, some, task.reference)))
     return looks
 
 
@@ -401,21 +405,12 @@ def validation_rmse(
         task.validation.support,
         task.reference,
         task.features,
-        how.among,
+        how.processes,
         plan,
         prior,
     )
     error = codec.read(outputs.double(), task.reference).mean() - task.validation.values.squeeze(1)
     return float(error.square().mean().sqrt())
-
-
-def narrow(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
-    """bfloat16 for products where the device is made for it, sums stay wide."""
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    if precision == "bfloat16" or (precision == "auto" and able):
-        # What is cast is cast again: a graph cannot refer to a copy that is gone.
-        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
-    return nullcontext()
 
 
 def _given_up(run: Run, config: TrainingConfig) -> bool:
@@ -424,9 +419,9 @@ def _given_up(run: Run, config: TrainingConfig) -> bool:
 
 def _progress(
     run: Run, config: TrainingConfig, loss: float, cells: int, seconds: float, steps: int
-) -> Progress:
+) -> RunProgress:
     looked = bool(run.history)
-    return Progress(
+    return RunProgress(
         run.step,
         config.steps,
         loss,

@@ -7,7 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, Support
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.support import Support
+from exchangeable.runtime.random import hashed_uniform
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.samplers import (
     Conditional,
@@ -33,7 +35,7 @@ def hidden(support: Support, config: TrainingConfig, generator: np.random.Genera
         axis = 0 if way == "rows" else support.order - 1
         own = _shares(config, generator, support.shape[axis])
         shares = torch.from_numpy(own.astype(np.float32)).to(device)[support.index[:, axis]]
-    mask = scattered(len(support), int(generator.integers(2**63)), device) < shares
+    mask = hashed_uniform(len(support), int(generator.integers(2**63)), device) < shares
     if not mask.any():
         mask[int(generator.integers(len(support)))] = True
     return mask
@@ -47,29 +49,6 @@ def _shares(
     if config.hide_scale == "even":
         return generator.uniform(least, most, number)
     return 1 - np.exp(generator.uniform(np.log(1 - most), np.log(1 - least), number))
-
-
-def scattered(number: int, key: int, device: torch.device) -> Tensor:
-    """Numbers in [0, 1) that look random, each a hash of its place and the key: (number,).
-
-    They are the same on every device, and drawn where they are needed: by numpy, and brought
-    there, those for a million cells took half as long as the step itself.
-    """
-    return (scattered_bits(number, key, device) & (2**24 - 1)).float() * 2.0**-24
-
-
-def scattered_bits(number: int, key: int | Tensor, device: torch.device) -> Tensor:
-    """The same as whole numbers of 64 bits.
-
-    The mixing is that of splitmix64, whose shifts bring in zeros, unlike those of signed numbers.
-    """
-    x = torch.arange(number, device=device)
-    x.mul_(-0x61C8864680B583EB).add_(key)
-    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
-        x ^= (x >> shift) & (2 ** (64 - shift) - 1)
-        x *= factor
-    x ^= (x >> 31) & (2**33 - 1)
-    return x
 
 
 def sampler_of(support: Support, config: TrainingConfig) -> Sampler:
@@ -94,7 +73,7 @@ def drawn(
     observed: ExchangeableArray,
     sampler: Sampler,
     generator: np.random.Generator,
-    among: Tensor | None = None,
+    processes: Tensor | None = None,
 ) -> Tensor | None:
     """A mask of the cells that a step sees, with one of ``among`` at least; None for all."""
     if isinstance(sampler, Full):
@@ -104,5 +83,5 @@ def drawn(
         mask = torch.zeros(len(observed), dtype=torch.bool)
         mask[torch.from_numpy(sampler.draw(generator))] = True
         mask = mask.to(home)
-        if bool((mask if among is None else mask & among).any()):
+        if bool((mask if processes is None else mask & processes).any()):
             return mask

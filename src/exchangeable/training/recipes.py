@@ -85,7 +85,8 @@ def recipe_of(name: str) -> Recipe:
 
 def build(config: ModelConfig, seed: int = 0) -> MemoryModel:
     """The model that a configuration describes, with weights drawn from a seed."""
-    from exchangeable.models.models import FactorizedAutoencoder, ResidualModel, SelfSupervisedModel
+    from exchangeable.models.paper import FactorizedAutoencoder, SelfSupervisedModel
+    from exchangeable.models.residual import ResidualModel
 
     match config:
         case SelfSupervisedConfig():

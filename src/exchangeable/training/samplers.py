@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exchangeable.arrays.array import Support
+from exchangeable.arrays.support import Support
 from exchangeable.errors import InputError
 
 Positions = NDArray[np.int64]

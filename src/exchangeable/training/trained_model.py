@@ -22,11 +22,12 @@ from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSu
 from exchangeable.models.memory import MemoryModel
 from exchangeable.nn.layers import Features
 from exchangeable.runtime import checkpoint
+from exchangeable.runtime.devices import Precision
 from exchangeable.runtime.interruption import Interrupted
 from exchangeable.runtime.processes import ALONE, Processes
-from exchangeable.training.config import Precision, TrainingConfig
-from exchangeable.training.loop import How, Progress, Run, Task, train
-from exchangeable.training.plan import plan_of_step
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.loop import How, Run, RunProgress, Task, train
+from exchangeable.training.plan import plan_step
 from exchangeable.training.recipes import ModelConfig, build
 from exchangeable.values.codecs import Codec, codec_of_json, codec_to_json
 
@@ -192,9 +193,9 @@ class Execution:
     """Seconds between two savings."""
     memory: int | None = None
     """Bytes that may be taken; none: most of what is free."""
-    among: Processes = ALONE
+    processes: Processes = ALONE
     """Which processes share the cells; the first of them saves."""
-    report: Callable[[Progress], None] | None = None
+    report: Callable[[RunProgress], None] | None = None
     say: Callable[[str], None] = lambda sentence: None
     """What there is to be told, in sentences."""
 
@@ -218,14 +219,14 @@ def train_model(
     trained = TrainedModel(config, codec, run.best, training, name, facts)
     if resume:
         before = _standing(trained, execution)
-        _check_together(before, execution.among)
+        _check_together(before, execution.processes)
         if isinstance(before, TrainedModel):
             return before
         if before is not None:
             run.restore(*before)
     cells = len(task.observed)
     seen = cells if training.batch == "full" else min(cells, training.batch_cells)
-    plan, sentence = plan_of_step(
+    plan, sentence = plan_step(
         run.model,
         codec,
         task.to(execution.device),
@@ -245,16 +246,16 @@ def train_model(
             codec,
             task,
             training,
-            how=How(execution.precision, plan, execution.among),
+            how=How(execution.precision, plan, execution.processes),
             report=execution.report,
-            save=None if execution.folder is None or not execution.among.first else save,
+            save=None if execution.folder is None or not execution.processes.first else save,
             save_every=execution.save_every,
         )
     except Interrupted as stopped:
         kept = "nothing was saved" if execution.folder is None else f"saved in {execution.folder}"
         raise Interrupted(f"{stopped}; {kept}") from None
     finished = trained.told(run)
-    if execution.folder is not None and execution.among.first:
+    if execution.folder is not None and execution.processes.first:
         finished.save(execution.folder)
     return finished
 
@@ -291,7 +292,7 @@ def _standing(
 
 
 def _check_together(
-    before: TrainedModel | tuple[dict[str, Tensor], dict[str, Any]] | None, among: Processes
+    before: TrainedModel | tuple[dict[str, Tensor], dict[str, Any]] | None, processes: Processes
 ) -> None:
     """Raise unless all processes found the same run, or none: they would wait for each other."""
     if isinstance(before, TrainedModel):
@@ -299,7 +300,7 @@ def _check_together(
     else:
         step = -1.0 if before is None else float(before[1]["step"])
     here = torch.tensor([step, -step])
-    (most,) = among.largest([here.to(among.home)])
+    (most,) = processes.largest([here.to(processes.home)])
     if float(most[0]) != -float(most[1]):
         raise InputError("every process must see the same folder to resume, but they differ")
 

@@ -67,7 +67,7 @@ class Calibration:
         return Calibrated(answers, self) if self.taken else answers
 
 
-AS_ANSWERED = Calibration()
+UNCALIBRATED = Calibration()
 
 
 @dataclass(frozen=True, eq=False)

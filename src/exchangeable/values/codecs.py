@@ -36,7 +36,7 @@ _KNOTS = 257
 
 
 @dataclass(frozen=True)
-class Reference:
+class ValueStats:
     """What the observed values of a table are like: all that a codec needs to know of them."""
 
     scale: Scale
@@ -47,7 +47,7 @@ class Reference:
     """Values at evenly spaced ranks, ascending, ends included."""
 
     @classmethod
-    def of(cls, values: NDArray[np.float64], scale: Scale) -> Reference:
+    def of(cls, values: NDArray[np.float64], scale: Scale) -> ValueStats:
         """From the observed values; without any, a standard normal is assumed."""
         if not len(values):
             return cls(scale, 0.0, 1.0, (0.0,))
@@ -111,11 +111,11 @@ class OneHot:
             )
         return scale
 
-    def encode(self, values: Tensor, reference: Reference) -> Tensor:
+    def encode(self, values: Tensor, reference: ValueStats) -> Tensor:
         at = nearest_level(values, reference.levels(values))
         return functional.one_hot(at, self.levels).to(values.dtype)
 
-    def read(self, outputs: Tensor, reference: Reference) -> Distribution:
+    def read(self, outputs: Tensor, reference: ValueStats) -> Distribution:
         """From (Q, O); where two channels more say what a prior knows, relative to it."""
         scores, prior = outputs[:, : self.levels], outputs[:, self.levels :]
         levels = reference.levels(outputs)
@@ -152,10 +152,10 @@ class ScaleFree:
         """Any scale will do."""
         return scale
 
-    def encode(self, values: Tensor, reference: Reference) -> Tensor:
+    def encode(self, values: Tensor, reference: ValueStats) -> Tensor:
         return torch.stack([reference.standardised(values), reference.ranks(values)], dim=1)
 
-    def read(self, outputs: Tensor, reference: Reference) -> Distribution:
+    def read(self, outputs: Tensor, reference: ValueStats) -> Distribution:
         """From (Q, O); where two channels more say what a prior knows, relative to it."""
         own, prior = outputs[:, : self.out_channels], outputs[:, self.out_channels :]
         weights, locations, scales = own.chunk(3, dim=1)
@@ -205,7 +205,7 @@ def codec_of_json(stored: dict[str, Any]) -> Codec:
 
 
 def loss_of(
-    answers: Distribution, truth: Tensor, reference: Reference, kind: Loss, squared_weight: float
+    answers: Distribution, truth: Tensor, reference: ValueStats, kind: Loss, squared_weight: float
 ) -> Tensor:
     """How wrong the answers are: of their distribution, of their mean, or both added.
 
@@ -221,7 +221,7 @@ def loss_of(
     return squared if kind == "squared" else surprise + squared_weight * squared
 
 
-def negatives_among(
+def draw_negatives_among(
     members: Sequence[NDArray[np.int64]],
     index: NDArray[np.int64],
     shape: tuple[int, ...],

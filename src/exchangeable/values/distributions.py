@@ -140,7 +140,7 @@ class Normal:
         inner = edges_of(self.levels)[1:-1]
         spread = self.deviation.clamp(min=_LEAST)[:, None]
         below = torch.special.ndtr((inner - self.location[:, None]) / spread)
-        return OnLevels(self.levels, log_masses(below))
+        return OnLevels(self.levels, log_level_probabilities(below))
 
     def _inside(self, values: Tensor) -> Tensor:
         if self.levels is None:
@@ -199,7 +199,7 @@ class LogisticMixture:
     def on_levels(self, levels: Tensor) -> OnLevels:
         """The probability of the values that are nearest to each level."""
         inner = edges_of(levels)[1:-1].expand(len(self.locations), -1)
-        return OnLevels(levels, log_masses(self.below(inner)), self)
+        return OnLevels(levels, log_level_probabilities(self.below(inner)), self)
 
     def probabilities(self) -> Tensor:
         raise InputError("probabilities need a scale with levels, but the values are real")
@@ -249,7 +249,7 @@ def nearest_level(values: Tensor, levels: Tensor) -> Tensor:
     return torch.searchsorted(edges_of(levels)[1:-1].contiguous(), values.contiguous())
 
 
-def log_masses(below: Tensor) -> Tensor:
+def log_level_probabilities(below: Tensor) -> Tensor:
     """Log probability between ascending cuts, (Q, L - 1) of probabilities below: (Q, L)."""
     zero, one = torch.zeros_like(below[:, :1]), torch.ones_like(below[:, :1])
     if not below.shape[1]:

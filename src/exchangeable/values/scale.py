@@ -103,3 +103,7 @@ def _grid_step(distinct: NDArray[np.float64]) -> float | None:
         if regular and different and grid[-1] - grid[0] < MOST_LEVELS:
             return step
     return None
+
+
+REAL = Scale("real")
+"""Real numbers: no levels."""

@@ -1,0 +1,77 @@
+"""The observed cells of a table as plain numpy arrays: coordinates, values, shape and scale.
+
+Data, baselines and the estimator exchange cells in this form. It needs neither torch nor polars;
+``Cells.to_array`` makes the tensors that models take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exchangeable.values.scale import REAL, Scale
+
+if TYPE_CHECKING:
+    from exchangeable.arrays.array import ExchangeableArray
+
+Index = NDArray[np.int64]
+"""Coordinates of cells, (E, D), or numbers of members, (N,)."""
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+UNKNOWN = -1
+"""The coordinate of a member that the table does not have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Observed cells of a table: where they are and what they hold.
+
+    >>> cells = Cells.of([(0, 0), (1, 2)], [4.0, 5.0], (2, 3))
+    >>> len(cells), cells.order
+    (2, 2)
+    """
+
+    index: Index  # (E, D)
+    values: Floats  # (E,)
+    shape: tuple[int, ...]  # (N_1, ..., N_D)
+    scale: Scale = REAL
+
+    @classmethod
+    def of(cls, index: Any, values: Any, shape: tuple[int, ...], scale: Scale = REAL) -> Cells:
+        """Build cells from anything numpy can convert."""
+        coordinates = np.asarray(index, dtype=np.int64).reshape(-1, len(shape))
+        return cls(coordinates, np.asarray(values, dtype=np.float64), shape, scale)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def order(self) -> int:
+        return len(self.shape)
+
+    def take(self, positions: NDArray[Any]) -> Cells:
+        """Select cells by position or by mask."""
+        return replace(self, index=self.index[positions], values=self.values[positions])
+
+    def to_array(self, shape: tuple[int, ...] | None = None) -> ExchangeableArray:
+        """Convert to an ``ExchangeableArray`` with one float64 channel."""
+        import torch
+
+        from exchangeable.arrays.array import ExchangeableArray
+        from exchangeable.arrays.support import Support
+
+        support = Support(torch.from_numpy(self.index), shape or self.shape)
+        return ExchangeableArray.unchecked(support, torch.from_numpy(self.values)[:, None])
+
+
+def cell_keys(index: Index, shape: tuple[int, ...]) -> Index:
+    """Number cells row by row, ascending as their coordinates do: (E, D) -> (E,)."""
+    keys = index[:, 0].copy()
+    for axis, size in list(enumerate(shape))[1:]:
+        keys *= size
+        keys += index[:, axis]
+    return keys

@@ -1,0 +1,499 @@
+"""A model may start from what closed-form methods say of each cell, if they have not seen it."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.cells import Cells
+from exchangeable.arrays.support import Support
+from exchangeable.baselines import Bias, VariationalFactorization, similarity, unfolding
+from exchangeable.baselines.similarity import Similarity
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.models.configs import ResidualConfig
+from exchangeable.models.prior import Prior
+from exchangeable.models.stream import Plan
+from exchangeable.testing import assert_same, random_array
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.examples import ExampleSource
+from exchangeable.training.loop import How, Run, Task, train, validation_rmse
+from exchangeable.training.recipes import build
+from exchangeable.training.samplers import Full
+from exchangeable.training.trained_model import TrainedModel
+from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
+from exchangeable.values.distributions import Normal, placed
+from exchangeable.values.scale import Scale
+
+STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
+REAL = Scale("real", ())
+CODEC = OneHot(5)
+SMALL = ResidualConfig(5, 5, width=8, depth=2, heads=2, prior=2)
+QUICK = TrainingConfig(
+    steps=12, evaluate_every=3, learning_rate=1e-2, views=3, view_steps=4, hide_most=0.4
+)
+
+
+def ratings(shape=(25, 18), seed=0, density=0.6):
+    """Ratings with a factor, in stars."""
+    noise = random_array(shape, density=density, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    parts = [torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in shape]
+    own = [part[noise.support.index[:, axis]] for axis, part in enumerate(parts)]
+    total = sum(one[:, 0] for one in own) + 1.5 * torch.stack(own).prod(dim=0)[:, 1]
+    values = (3 + 0.6 * total[:, None] + 0.2 * noise.values).round().clamp(1, 5)
+    return ExchangeableArray(noise.support, values)
+
+
+def reference_of(table, scale=STARS):
+    return ValueStats.of(table.values.squeeze(1).numpy(), scale)
+
+
+def task(shape=(25, 18)):
+    table = ratings(shape)
+    kept = torch.arange(len(table)) % 6 == 0
+    shown = table.take(~kept)
+    return Task(shown, table.take(kept), reference_of(shown))
+
+
+def predictor(table, config=SMALL, codec=CODEC):
+    trained = TrainedModel(config, codec, build(config).eval(), TrainingConfig(), "random", {})
+    index, values = table.support.index.numpy(), table.values.squeeze(1).numpy()
+    return ModelPredictor.of(trained, Cells(index, values, table.shape, STARS))
+
+
+def every_cell(shape):
+    return np.array(list(np.ndindex(*shape)))
+
+
+# Answers
+
+
+def test_a_model_that_says_nothing_answers_what_the_prior_does():
+    reference = ValueStats(STARS, 3.0, 1.2, (1.0, 5.0))
+    prior = torch.tensor([[0.4, 0.6], [-0.3, 0.4]], dtype=torch.float64)
+    levels = reference.standardised(reference.levels(prior))
+    where = torch.stack([placed(*prior.T, levels), prior[:, 1]], dim=1)
+    found = CODEC.read(torch.cat([torch.zeros(2, 5), where], dim=1), reference)
+    expected = 3 + 1.2 * prior[:, 0]
+    assert found.mean().tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+    probabilities = found.probabilities()
+    spread = (probabilities * (torch.arange(1, 6) - found.mean()[:, None]) ** 2).sum(dim=1)
+    assert spread.sqrt().tolist() == pytest.approx((1.2 * prior[:, 1]).tolist(), abs=0.1)
+    free = ScaleFree()
+    real = ValueStats(REAL, 3.0, 1.2, (1.0, 5.0))
+    zeros = torch.zeros(2, free.out_channels)
+    found = free.read(torch.cat([zeros, prior], dim=1), real)
+    assert found.mean().tolist() == pytest.approx(expected.tolist())
+    away = found.quantile(0.84) - found.quantile(0.16)
+    assert (away / 2).tolist() == pytest.approx((1.2 * prior[:, 1]).tolist(), rel=0.05)
+    # Half as sure, half as wide.
+    wide = free.read(torch.cat([zeros, prior * torch.tensor([1.0, 2.0])], dim=1), real)
+    widths = [one.quantile(0.9) - one.quantile(0.1) for one in (found, wide)]
+    assert (widths[1] / widths[0]).tolist() == pytest.approx([2.0, 2.0])
+
+
+def test_a_normal_is_placed_so_that_its_mean_on_levels_is_the_one_asked_for():
+    levels = torch.arange(1, 6, dtype=torch.float64)
+    mean = torch.tensor([1.1, 2.0, 3.0, 4.6, 4.9, 7.0], dtype=torch.float64)
+    for width in (0.3, 1.0, 2.0):
+        deviation = torch.full_like(mean, width)
+        found = Normal(placed(mean, deviation, levels), deviation, levels).probabilities() @ levels
+        assert found.tolist() == pytest.approx([1.1, 2.0, 3.0, 4.6, 4.9, 4.96], abs=0.02)
+
+
+def test_before_training_answers_are_those_of_the_factorization():
+    table = ratings((60, 40))
+    hide = torch.arange(len(table)) % 5 == 0
+    seen, asked = table.take(~hide), table.support.index[hide].numpy()
+    found = predictor(seen).answer(asked).mean().numpy()
+    index, values = seen.support.index.numpy(), seen.values.squeeze(1).numpy()
+    share = Prior.of(seen, reference_of(seen), 2).trust.share
+    assert share > 0.9
+    biases = Bias().fit(Cells(index, values, table.shape)).predict(asked)[0]
+    factors = VariationalFactorization(2).fit(Cells(index, values, table.shape)).predict(asked)[0]
+    expected = biases + share * (factors - biases)
+    inside = (expected > 1.2) & (expected < 4.8)
+    np.testing.assert_allclose(found[inside], expected[inside], atol=0.01)
+
+
+# Trust
+
+
+def uneven(seed, shape=(150, 80)):
+    """Biases, and noise of which some members have ten times as much as others: no factor."""
+    rng = np.random.default_rng(seed)
+    index = np.stack(np.nonzero(rng.random(shape) < 0.15), axis=1)
+    effects = [rng.normal(size=size) for size in shape]
+    loud = [np.exp(rng.normal(size=size)) for size in shape]
+    values = effects[0][index[:, 0]] + effects[1][index[:, 1]]
+    values += loud[0][index[:, 0]] * loud[1][index[:, 1]] * rng.standard_t(3, size=len(index))
+    support = Support(torch.from_numpy(index), shape)
+    return ExchangeableArray.unchecked(support, torch.from_numpy(values)[:, None])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 7])
+def test_factors_that_are_only_noise_are_not_believed(seed):
+    table = uneven(seed)
+    hide = torch.arange(len(table)) % 4 == 0
+    seen, asked = table.take(~hide), table.support.index[hide]
+    prior = Prior.of(seen, reference_of(seen, REAL), 4)
+    truth = prior.reference.standardised(table.values[hide].squeeze(1))
+    errors = [
+        float((mean - truth).square().mean())
+        for mean, _ in (p.answers(asked) for p in (prior.biases, prior.factors, prior))
+    ]
+    assert errors[1] > 1.1 * errors[0]
+    assert errors[2] < 1.02 * errors[0]
+    assert prior.trust.share < 0.3
+
+
+def test_variances_are_as_wide_as_errors_on_cells_left_out():
+    table = ratings((120, 90))
+    hide = torch.arange(len(table)) % 4 == 0
+    seen, asked = table.take(~hide), table.support.index[hide]
+    for values in (table.values, table.values.exp()):  # noise and scale in one, or far apart
+        shown = ExchangeableArray(seen.support, values[~hide])
+        prior = Prior.of(shown, reference_of(shown, REAL), 3)
+        mean, variance = prior.answers(asked)
+        error = prior.reference.standardised(values[hide].squeeze(1)) - mean
+        assert float(error.square().mean() / variance.mean()) == pytest.approx(1, abs=0.2)
+
+
+def test_a_table_without_cells_or_with_equal_ones_has_a_prior():
+    for values in (torch.empty(0, 1), torch.full((6, 1), 2.0)):
+        index = torch.tensor([(i, i % 2) for i in range(len(values))], dtype=torch.int64)
+        table = ExchangeableArray.unchecked(Support(index.reshape(-1, 2), (7, 3)), values.double())
+        prior = Prior.of(table, ValueStats.of(values.squeeze(1).numpy(), REAL), 2)
+        mean, variance = prior.answers(torch.tensor([(0, 0), (6, 2)]))
+        assert mean.tolist() == pytest.approx([0, 0])
+        assert variance.isfinite().all()
+        assert 0 <= prior.trust.share <= 1
+
+
+@pytest.mark.parametrize("shape", [(25, 18), (12, 9, 7)])
+def test_relabelling_a_table_relabels_the_answers(shape):
+    config = replace(SMALL, order=len(shape))
+    table, generator = ratings(shape), torch.Generator().manual_seed(1)
+    moves = [torch.randperm(n, generator=generator) for n in shape]
+    moved = table.relabel(moves)
+    shuffled = torch.randperm(len(moved), generator=generator)
+    moved = ExchangeableArray(Support(moved.support.index[shuffled], shape), moved.values[shuffled])
+    asked = every_cell(shape)
+    there = np.stack([move.numpy()[asked[:, d]] for d, move in enumerate(moves)], axis=1)
+    plain, other = (predictor(one, config) for one in (table, moved))
+    found, expected = other.answer(there).mean(), plain.answer(asked).mean()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_answers_say_more_than_the_biases_do():
+    table = ratings((60, 40))
+    hide = torch.arange(len(table)) % 5 == 0
+    answers = predictor(table.take(~hide)).answer(table.support.index[hide].numpy())
+    error = (answers.mean() - table.values[hide].squeeze(1)).square().mean().sqrt()
+    bias = Completer("bias").fit(*labelled(table.take(~hide)))
+    cells, values = labelled(table.take(hide))
+    biased = np.sqrt(np.mean((bias.predict(cells) - values) ** 2))
+    assert float(error) < 0.8 * biased  # of random weights: it is the prior that knows
+
+
+def labelled(table):
+    columns = table.support.index.numpy()
+    return pl.DataFrame({"row": columns[:, 0], "column": columns[:, 1]}), table.values[:, 0].numpy()
+
+
+def test_members_nobody_knows_and_tables_without_cells_have_answers_too():
+    asked = np.array([[-1, 3], [2, -1], [-1, -1]])
+    assert predictor(ratings()).answer(asked).mean().isfinite().all()
+    empty = ratings().take(torch.zeros(len(ratings()), dtype=torch.bool))
+    found = Prior.of(empty, ValueStats(STARS, 3.0, 1.0, (3.0,)), 2)(torch.zeros(1, 2).long())
+    # Nobody is there to say anything.
+    torch.testing.assert_close(found, torch.tensor([[0.0, 1.0] + [0.0] * 8]), rtol=0, atol=1e-7)
+
+
+def test_equal_values_are_answered_with_themselves():
+    table = ratings()
+    same = table.with_values(torch.full_like(table.values, 4.0))
+    found = predictor(same).answer(every_cell((25, 18))).mean()
+    assert found.tolist() == pytest.approx([4.0] * 450, abs=0.2)
+
+
+def test_what_the_prior_says_must_fit_the_model():
+    table = ratings().to(torch.float32)
+    model = build(SMALL)
+    with pytest.raises(ValueError, match=r"must have shape \(\d+, 10\), but has shape None"):
+        model.condition(table.with_values(torch.zeros(len(table), 5)))
+    plain = build(replace(SMALL, prior=0))
+    with pytest.raises(ValueError, match=r"must have shape None, but has shape \(\d+, 2\)"):
+        plain.condition(
+            table.with_values(torch.zeros(len(table), 5)), prior=lambda index: index.float()
+        )
+
+
+def test_there_are_as_many_factors_as_cells_can_tell():
+    full = torch.from_numpy(every_cell((40, 30)))
+    values = torch.randn(1200, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table = ExchangeableArray(Support(full, (40, 30)), values)
+    ranks = [
+        Prior.of(some, reference_of(some, REAL), 9).factors.layout.rank
+        for some in (table.take(torch.arange(0, 1200, step)) for step in (1, 4, 40))
+    ]
+    assert ranks == [7, 2, 1]  # 34, 9 and 2 cells a member
+
+
+@pytest.mark.parametrize("shape", [(40, 12), (25, 9, 4)])
+def test_in_large_tables_those_with_the_most_cells_speak(shape):
+    table = ratings(shape, density=0.5)
+    index, left = table.support.index, table.values.squeeze(1).float()
+    sizes = index[:, 0].bincount(minlength=shape[0])
+    least = sizes.sort(descending=True).values[9]
+    loud = sizes > least  # fewer than ten; between others what they hold decides
+    some = Similarity(index, left, shape, 0, compared=10 * math.prod(shape)).said(index)
+    assert (
+        len(Similarity(index, left, shape, 0, compared=10 * math.prod(shape))._unfolded.speakers)
+        > 9
+    )
+    few = int(loud.sum())
+    heard = Similarity(index, left, shape, 0, compared=few * math.prod(shape)).said(index)
+    assert not torch.equal(some, heard)
+    mine = loud[index[:, 0]]  # of one of these nobody else than these speaks
+    own = Similarity(index[mine], left[mine], shape, 0).said(index[mine])
+    assert_same(heard[mine], own, 1e-5)
+
+
+def test_members_of_the_largest_tables_are_not_compared():
+    table = ratings()
+    compared = Prior.of(table, reference_of(table), 2)(table.support.index)
+    few = math.prod(table.shape) - 1
+    alone = Prior.of(table, reference_of(table), 2, few)(table.support.index)
+    assert torch.equal(alone[:, :2], compared[:, :2])
+    assert compared[:, 2:].any()
+    assert not alone[:, 2:].any()
+
+
+# New members
+
+
+def test_a_newcomer_is_answered_as_if_all_had_been_read_together():
+    table = ratings((40, 30))
+    new = table.support.index[:, 0] == 39
+    known = predictor(table.take(~new))
+    own = table.take(new)
+    index = own.support.index.clone()
+    index[:, 0] = 0
+    alone = known.newcomer(0, index.numpy(), own.values.squeeze(1).numpy())
+    asked = every_cell((1, 30))
+    together = predictor(table).answer(asked + np.array([39, 0]))
+    far = (alone.answer(asked).mean() - together.mean()).abs()
+    assert far.mean() < 0.1
+    nobody = known.answer(np.stack([np.full(30, -1), np.arange(30)], axis=1))
+    assert far.mean() < 0.3 * (nobody.mean() - together.mean()).abs().mean()
+
+
+def test_an_update_moves_the_prior_of_those_it_meets():
+    table = ratings((80, 60))
+    late = torch.arange(len(table)) % 9 == 0
+    order = torch.cat([(~late).nonzero(), late.nonzero()]).squeeze(1)
+    index, values = table.support.index[order].numpy(), table.values[order].squeeze(1).numpy()
+    cells = Cells(index, values, table.shape, STARS)
+    first = cells.take(np.arange(int((~late).sum())))
+    changed = np.arange(len(first), len(cells))
+    trained = TrainedModel(SMALL, CODEC, build(SMALL).eval(), TrainingConfig(), "random", {})
+    updated = ModelPredictor.of(trained, first).updated(cells, changed, replaced=False)
+    fresh = ModelPredictor.of(trained, cells)
+    asked = every_cell(table.shape)
+    before = ModelPredictor.of(trained, first).answer(asked).mean()
+    far = (updated.answer(asked).mean() - fresh.answer(asked).mean()).square().mean()
+    assert far < 0.3 * (before - fresh.answer(asked).mean()).square().mean()
+
+
+def test_a_saved_completer_answers_the_same(tmp_path):
+    cells, values = labelled(ratings())
+    trained = TrainedModel(SMALL, OneHot(5, STARS.levels), build(SMALL), QUICK, "random", {})
+    trained.save(tmp_path / "model")
+    completer = Completer(str(tmp_path / "model")).fit(cells, values)
+    completer.save(tmp_path / "completer")
+    again = Completer.load(tmp_path / "completer")
+    assert again.predict(cells).tolist() == completer.predict(cells).tolist()
+
+
+# Training
+
+
+def test_what_is_hidden_is_hidden_from_the_prior_too():
+    table = ratings()
+    other = table.with_values(table.values.clone())
+    turns = [
+        ExampleSource(t, reference_of(table), build(SMALL), QUICK, Full(t.support))
+        for t in (table, other)
+    ]
+    _, shown = turns[0].shown([], 0, np.random.default_rng(0))
+    other.values[shown.hide] = 6 - other.values[shown.hide]
+    _, changed = turns[1].shown([], 0, np.random.default_rng(0))
+    assert torch.equal(shown.hide, changed.hide)
+    assert torch.equal(shown.known, changed.known)
+    other.values[~shown.hide] = 6 - other.values[~shown.hide]
+    _, moved = ExampleSource(
+        other, reference_of(table), build(SMALL), QUICK, Full(other.support)
+    ).shown([], 0, np.random.default_rng(0))
+    assert not torch.allclose(shown.known, moved.known)
+
+
+def test_sets_of_hidden_cells_take_turns_and_the_oldest_goes():
+    data = task()
+    turns = ExampleSource(
+        data.observed,
+        data.reference,
+        build(replace(SMALL, prior=1)),
+        QUICK,
+        Full(data.observed.support),
+    )
+    generator, keys, seen = np.random.default_rng(0), [], []
+    for step in range(24):
+        keys, _ = turns.shown(keys, step, generator)
+        seen.append(list(keys))
+    assert [len(own) for own in seen[::4]] == [1, 2, 3, 3, 3, 3]
+    assert seen[12][:2] == seen[8][1:]
+    assert len(turns.made) <= 3
+
+
+@pytest.mark.parametrize("batch", ["full", "uniform", "conditional"])
+def test_a_run_that_was_stopped_ends_with_the_same_weights(batch):
+    config, data = replace(QUICK, batch=batch, batch_cells=60), task()
+
+    def fresh():
+        return Run.start(build(SMALL, 0), config)
+
+    whole, stopped = fresh(), {}
+    train(whole, CODEC, data, config)
+    assert all(np.isfinite(look["validation_rmse"]) for look in whole.history)
+
+    def save(run):
+        if run.step == 7:
+            tensors, numbers = run.state()
+            stopped["state"] = {k: v.clone() for k, v in tensors.items()}, numbers
+
+    train(fresh(), CODEC, data, config, save=save, save_every=-1)
+    second = fresh()
+    second.restore(*stopped["state"])
+    train(second, CODEC, data, config)
+    for name, weight in whole.best.state_dict().items():
+        assert torch.equal(weight, second.best.state_dict()[name]), name
+
+
+def test_a_step_in_parts_is_that_of_the_whole():
+    data, ends = task(), []
+    for plan in (None, Plan(together=50), Plan(together=50, keep="recompute")):
+        run = Run.start(build(SMALL, 0), QUICK)
+        train(run, CODEC, data, QUICK, how=How(plan=plan))
+        ends.append(validation_rmse(run.averaged, CODEC, data))
+    assert ends == pytest.approx([ends[0]] * 3, rel=1e-4)
+
+
+def test_training_starts_where_the_prior_ends():
+    data = task((60, 40))
+    run = Run.start(build(SMALL, 0), QUICK)
+    train(run, CODEC, data, QUICK)
+    plain = Run.start(build(replace(SMALL, prior=0), 0), QUICK)
+    train(plain, CODEC, data, QUICK)
+    assert run.best_rmse < 0.7 * plain.best_rmse
+
+
+def one_joins(order, axis, new):
+    """One who joins, what is asked about it, and what is said of members that were there before."""
+    shape = (20, 15, 4)[:order]
+    table = ratings(shape)
+    index, left = table.support.index, table.values.squeeze(1).cos()
+    own = index[:, new] == 7 % shape[new]
+    moved = index[own].clone()
+    moved[:, new] = 0
+    before = Similarity(index[~own], left[~own], shape, axis)
+    asked = torch.from_numpy(every_cell(shape))
+    asked = asked[asked[:, new] == 7 % shape[new]]
+    there = asked.clone()
+    there[:, new] = 0
+    return (
+        before,
+        before.joined(new, moved, left[own]),
+        Similarity(index, left, shape, axis),
+        asked,
+        there,
+    )
+
+
+@pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 0), (3, 2)])
+def test_one_who_joins_is_compared_as_if_it_had_always_been_there(order, axis):
+    _, joined, together, asked, there = one_joins(order, axis, axis)
+    expected = together.said(asked)
+    torch.testing.assert_close(joined.said(there), expected)
+    assert (expected.abs() > 1e-3).all(dim=1).sum() > 5
+
+
+@pytest.mark.parametrize(("order", "axis", "new"), [(2, 0, 1), (2, 1, 0), (3, 0, 2), (3, 2, 1)])
+def test_others_speak_of_one_who_joins_by_how_they_were_alike_before(order, axis, new):
+    before, joined, together, asked, there = one_joins(order, axis, new)
+    found, exact = joined.said(there), together.said(asked)
+    assert (exact.abs() > 1e-3).all(dim=1).sum() > 5
+    assert float((found - exact).abs().mean()) < 0.3 * float(exact.abs().mean())
+    # The same by hand, of one cell: all others of its axis that have the same combination.
+    likeness = before._likeness(torch.arange(before.shape[axis]))
+    cell = int(found.abs().sum(dim=1).argmax())
+    others = [a for a in range(order) if a != axis]
+    same = (joined.index[:, others] == there[cell, others]).all(dim=1)
+    for kind, weights in enumerate(likeness):
+        heard = weights[joined.index[same, axis], there[cell, axis]]
+        total, said = heard.sum(), (heard * joined.residuals[same]).sum()
+        expected = torch.stack([said, total]) / (total + before.doubt)
+        torch.testing.assert_close(found[cell, 2 * kind : 2 * kind + 2], expected)
+
+
+def test_of_one_who_joins_with_unknown_members_or_no_cell_nothing_is_said():
+    before, joined, _, _, there = one_joins(2, 1, 0)
+    strange = there.clone()
+    strange[:, 1] = 99
+    assert not joined.said(strange).any()
+    assert not before.joined(0, joined.index[:0], joined.residuals[:0]).said(there).any()
+
+
+@pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])
+def test_what_is_said_is_the_same_whatever_is_kept_of_it(monkeypatch, order, axis):
+    shape = (20, 15, 4)[:order]
+    table = ratings(shape)
+    index, left = table.support.index, table.values.squeeze(1).cos()
+    asked = torch.from_numpy(every_cell(shape))
+
+    def said():
+        return Similarity(index, left, shape, axis).said(asked)
+
+    everything = said()
+    assert everything.abs().max() > 0.1
+    monkeypatch.setattr(similarity, "SAID_KEPT_WHOLE", 0)
+    torch.testing.assert_close(said(), everything, rtol=0, atol=1e-3)
+    monkeypatch.setattr(similarity, "SAID_KEPT", 0)
+    torch.testing.assert_close(said(), everything)
+    monkeypatch.setattr(similarity, "KEPT", 0)
+    torch.testing.assert_close(said(), everything)
+    monkeypatch.setattr(similarity, "FEW", 0)
+    torch.testing.assert_close(said(), everything)
+    monkeypatch.setattr(similarity, "AT_ONCE", 1)
+    torch.testing.assert_close(said(), everything)
+
+
+@pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("at_once", [1 << 25, 40, 1])
+def test_a_table_held_without_its_empty_places_says_the_same(monkeypatch, order, axis, at_once):
+    shape = (20, 15, 4)[:order]
+    table = ratings(shape)
+    index, left = table.support.index, table.values.squeeze(1).cos()
+    asked = torch.from_numpy(every_cell(shape))
+    expected = Similarity(index, left, shape, axis).said(asked)
+    monkeypatch.setattr(unfolding, "FULL_ENOUGH", 0)
+    monkeypatch.setattr(similarity, "PAIRS", at_once)
+    sparse = Similarity(index, left, shape, axis)
+    assert sparse._unfolded.values.layout == torch.sparse_csr
+    torch.testing.assert_close(sparse.said(asked), expected)
+    assert not sparse.said(asked[:0]).numel()

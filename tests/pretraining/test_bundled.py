@@ -1,0 +1,265 @@
+"""The model in the package: any table at once, and the simpler ones where these do better."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from exchangeable import Completer
+from exchangeable.arrays.cells import Cells
+from exchangeable.completion import select
+from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.completion.select import Trial, tried
+from exchangeable.datasets import load
+from exchangeable.errors import InputError
+from exchangeable.metrics import coverage, rmse
+from exchangeable.pretraining import bundled
+from exchangeable.training.config import TrainingConfig
+from exchangeable.values.calibration import UNCALIBRATED
+from exchangeable.values.scale import Scale
+
+CLUB = load("film-club").table
+FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
+LABELS, RATINGS = FRAME.select("member", "film"), FRAME["rating"].to_numpy()
+VALUE = "value"
+HIDE = np.random.default_rng(3).random(len(FRAME)) < 0.2
+SHOWN, HIDDEN = LABELS.filter(~HIDE), LABELS.filter(HIDE)
+
+
+@pytest.fixture(scope="module")
+def completer():
+    return Completer("pretrained").fit(SHOWN, RATINGS[~HIDE])
+
+
+def small_table(order, cells=60, seed=0):
+    generator = np.random.default_rng(seed)
+    index = np.unique(generator.integers(0, 6, (cells, order)), axis=0)
+    return index, generator.normal(size=len(index))
+
+
+def test_the_weights_are_small_and_say_what_they_were_trained_on():
+    assert 2 in bundled.orders()
+    for order in bundled.orders():
+        folder = bundled.PLACE / f"order-{order}"
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 4e6
+        assert not list(folder.glob("training*"))  # what going on with training would take
+        trained = bundled.shipped(order)
+        assert trained.facts["trained on"] == "synthetic tables alone"
+        card = (folder / "README.md").read_text()
+        assert "synthetic tables" in card
+
+
+def test_a_table_that_it_never_saw_is_completed_better_than_by_factors(completer):
+    mine = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
+    for simpler in ("bias", "vmf"):
+        other = Completer(simpler).fit(SHOWN, RATINGS[~HIDE])
+        assert mine < rmse(RATINGS[HIDE], other.predict(HIDDEN))
+    assert 0.74 < coverage(RATINGS[HIDE], completer.predict_interval(HIDDEN)) < 0.86
+
+
+@pytest.mark.parametrize("model", ["pretrained", "auto"])
+def test_other_labels_in_another_order_give_the_same_answers(completer, model):
+    generator = np.random.default_rng(1)
+    rows = generator.permutation(len(SHOWN))
+    renamed = {
+        name: dict(zip(own, generator.permutation(len(own)).tolist(), strict=True))
+        for name in LABELS.columns
+        for own in [LABELS[name].unique(maintain_order=True).to_list()]
+    }
+
+    def other(frame):
+        return frame.with_columns(
+            pl.col(name).replace_strict(known, return_dtype=pl.Int64)
+            for name, known in renamed.items()
+        )
+
+    again = Completer(model).fit(other(SHOWN)[rows], RATINGS[~HIDE][rows])
+    assert again.model_name_ == "pretrained"
+    np.testing.assert_allclose(
+        again.predict(other(HIDDEN)), completer.predict(HIDDEN), rtol=0, atol=1e-3
+    )
+
+
+def test_the_same_table_gives_the_same_answers(completer):
+    again = Completer("pretrained").fit(SHOWN, RATINGS[~HIDE])
+    np.testing.assert_array_equal(again.predict(HIDDEN), completer.predict(HIDDEN))
+
+
+def test_another_scale_gives_the_same_answers_on_that_scale(completer):
+    again = Completer("pretrained").fit(SHOWN, RATINGS[~HIDE] / 2)
+    assert len(again.levels_) == 5
+    np.testing.assert_allclose(2 * again.predict(HIDDEN), completer.predict(HIDDEN), atol=1e-3)
+
+
+def test_it_is_tuned_to_a_table_as_far_as_that_helps(completer):
+    before = completer.predict(HIDDEN)
+    tuned = copy.copy(completer)
+    tuned.finetune(training=TrainingConfig(steps=30, evaluate_every=10, learning_rate=1e-3))
+    assert "trained for 30 steps" in tuned.notes_[-1]
+    assert 0 < np.abs(tuned.predict(HIDDEN) - before).max() < 1
+    spoilt = copy.copy(completer)
+    wild = TrainingConfig(steps=3, evaluate_every=1, learning_rate=10.0, warm_up=0.0, average=0.0)
+    spoilt.finetune(training=wild)
+    assert "best at 0" in spoilt.notes_[-1]
+    np.testing.assert_array_equal(spoilt.predict(HIDDEN), before)
+
+
+def test_features_need_a_model_that_is_trained_with_them():
+    genres = pl.DataFrame({"film": ["Heat"], "year": [1995]})
+    for model in ("pretrained", "auto"):
+        with pytest.raises(InputError, match="self-supervised and factorized are trained with"):
+            Completer(model).fit(SHOWN, RATINGS[~HIDE], features={"film": genres})
+
+
+# Who answers where nobody was chosen -----------------------------------------------------
+
+
+def test_by_default_it_answers_and_tells_how_well_on_cells_that_were_hidden(completer):
+    default = Completer().fit(SHOWN, RATINGS[~HIDE])
+    assert default.model_name_ == "pretrained"
+    note = next(note for note in default.notes_ if "hidden" in note)
+    assert note.startswith("model pretrained: on ")
+    assert "bias" in note
+    assert "vmf" in note
+    np.testing.assert_array_equal(default.predict(HIDDEN), completer.predict(HIDDEN))
+
+
+def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypatch):
+    spoilt = bundled.shipped(2)
+    with torch.no_grad():
+        for weight in spoilt.model.parameters():
+            weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    monkeypatch.setattr(bundled, "shipped", lambda order: spoilt)
+    chosen = Completer().fit(SHOWN, RATINGS[~HIDE])
+    assert chosen.model_name_ in select.SIMPLER
+    assert any("does better here than the pretrained one" in note for note in chosen.notes_)
+    plain = Completer(chosen.model_name_).fit(SHOWN, RATINGS[~HIDE])
+    np.testing.assert_array_equal(chosen.predict(HIDDEN), plain.predict(HIDDEN))
+
+
+def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
+    trial = tried(completer.cells_, 0, torch.device("cpu"))
+    assert trial.hidden >= select.HIDDEN
+    assert trial.hidden < 0.3 * len(completer.cells_)
+    real = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
+    assert trial.rmse["pretrained"] == pytest.approx(real, rel=0.1)
+    assert 0.7 < trial.coverage < 0.9
+
+
+def test_of_a_large_table_some_members_are_tried(completer, monkeypatch):
+    monkeypatch.setattr(select, "MOST", 2000)
+    cells = select._some(completer.cells_)
+    part = select._parts(cells)
+    assert 1000 < len(cells) < 3000
+    own = completer.cells_.index[:, 0]
+    kept = np.unique(cells.index[:, 0])
+    assert len(cells) == np.isin(own, kept).sum()  # all cells of those that are kept
+    assert set(part) == set(range(select.PARTS))
+    assert 100 < tried(completer.cells_, 0, torch.device("cpu")).hidden < 0.5 * len(cells)
+
+
+def test_a_tie_goes_to_the_pretrained_model():
+    def best(**rmse):
+        return Trial(10, rmse, 0.8, UNCALIBRATED).best
+
+    assert best(pretrained=1.0, bias=1.0, vmf=2.0) == "pretrained"
+    assert best(pretrained=1.1, bias=1.0, vmf=2.0) == "bias"
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])
+def test_few_cells_or_equal_ones_are_answered_without_a_trial(values):
+    cells = [("a", "x"), ("a", "y"), ("b", "x")]
+    few = Completer().fit(cells, values)
+    assert few.model_name_ == "pretrained"
+    assert any("too few, or too much alike" in note for note in few.notes_)
+    answer = few.predict([("b", "y")])
+    assert min(values) - 1 <= answer[0] <= max(values) + 1
+
+
+@pytest.mark.parametrize("order", [1, 4])
+def test_tables_of_other_orders_are_answered_by_factors_and_that_is_said(order):
+    index, values = small_table(order)
+    found = Completer().fit(index, values)
+    assert found.model_name_ == "vmf"
+    axes = "1 axis" if order == 1 else f"{order} axes"
+    assert any(f"none is pretrained for tables of {axes}" in note for note in found.notes_)
+    with pytest.raises(InputError, match=f"axes, but this one has {order}"):
+        Completer("pretrained").fit(index, values)
+
+
+@pytest.mark.parametrize("noise", [1e-5, 1e-3, 0.3])
+def test_a_tenth_is_hidden_however_little_biases_leave(noise):
+    generator = np.random.default_rng(0)
+    index = np.argwhere(generator.random((50, 20)) < 0.8)
+    row, column = generator.normal(size=50), generator.normal(size=20)
+    values = row[index[:, 0]] + column[index[:, 1]] + noise * generator.normal(size=len(index))
+    found = Completer().fit(index, values)
+    part = select._parts(found.cells_)
+    counts = np.bincount(part, minlength=10) / len(part)
+    assert counts.min() > 0.05
+    assert counts.max() < 0.15
+    if noise < 0.1:  # where there is next to nothing but biases, they are as good as it gets
+        assert found.model_name_ in select.SIMPLER
+
+
+SQUARE = np.argwhere(np.ones((10, 10)))
+
+
+@pytest.mark.parametrize("values", [1.0 + SQUARE.sum(axis=1) % 2, 1e-180 * np.arange(100.0)])
+def test_cells_that_cannot_be_told_apart_or_measured_are_answered_all_the_same(values):
+    index = SQUARE
+    found = Completer().fit(index, values)
+    assert np.isfinite(found.predict(index)).all()
+
+
+def test_members_of_large_tables_are_chosen_whatever_parts_their_cells_fall_in(monkeypatch):
+    generator = np.random.default_rng(0)
+    index = np.stack([np.arange(4000), generator.integers(0, 30, 4000)], axis=1)
+    cells = Cells(index, generator.normal(size=4000), (4000, 30), Scale("real"))
+    monkeypatch.setattr(select, "MOST", 2000)
+    some = select._some(cells)
+    part = select._parts(some)
+    assert 1500 < len(some) < 2500
+    assert np.bincount(part, minlength=10).max() < 0.15 * len(some)
+
+
+def test_the_card_of_a_model_that_was_tuned_says_to_what(completer):
+    tuned = copy.copy(completer)
+    quick = TrainingConfig(steps=1)
+    twice = tuned.finetune(training=quick).finetune(training=quick).predictor_.trained
+    assert twice.facts["trained on"].count("fingerprint") == 1
+    assert twice.facts["trained on"].startswith("synthetic tables, then the table")
+    elsewhere = Completer("pretrained").fit(SHOWN[:500], RATINGS[~HIDE][:500])
+    elsewhere._take(
+        replace(elsewhere._fitted(), predictor=replace(elsewhere.predictor_, trained=twice))
+    )
+    third = elsewhere.finetune(training=quick).predictor_.trained
+    assert third.facts["trained on"].startswith("synthetic tables, others, then the table")
+
+
+def test_a_newcomer_gets_about_what_reading_everything_would_give(completer):
+    own = FRAME.filter((pl.col("member") == "Ada Abt") & ~pl.Series(HIDE))
+    others = SHOWN.filter(pl.col("member") != "Ada Abt")
+    kept = RATINGS[~HIDE][(SHOWN["member"] != "Ada Abt").to_numpy()]
+    without = Completer("pretrained").fit(others, kept)
+    ratings = dict(zip(own["film"], own["rating"], strict=True))
+    quick = without.recommend("Ada Abt", n=100, ratings=ratings)
+    asked = pl.DataFrame({"member": ["Ada Abt"] * len(quick), "film": quick["film"]})
+    exact = completer.predict(asked)
+    assert np.abs(quick[VALUE].to_numpy() - exact).mean() < 0.1
+    assert np.corrcoef(quick[VALUE].to_numpy(), exact)[0, 1] > 0.97
+
+
+def test_saved_and_loaded_it_answers_the_same(completer, tmp_path):
+    completer.save(tmp_path / "club")
+    again = Completer.load(tmp_path / "club")
+    assert isinstance(again.predictor_, ModelPredictor)
+    np.testing.assert_array_equal(again.predict(HIDDEN), completer.predict(HIDDEN))
+    assert again.predictor_.calibration == completer.predictor_.calibration != UNCALIBRATED
+    np.testing.assert_array_equal(
+        again.predict_interval(HIDDEN), completer.predict_interval(HIDDEN)
+    )
+    assert replace(again.predictor_.trained.training) == completer.predictor_.trained.training

@@ -1,0 +1,33 @@
+"""A service's desk around the film club, for tests."""
+
+import time
+
+import polars as pl
+
+from exchangeable import Completer
+from exchangeable.data.table import Table
+from exchangeable.datasets import load
+from exchangeable.serve.engine import Engine
+from exchangeable.serve.store import Store
+
+CLUB = load("film-club").table
+FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
+MEMBER, FILM = FRAME.row(0)[:2]
+
+
+def reading(table):
+    return Completer("bias").fit_table(table)
+
+
+def opened(tmp_path, frame=FRAME, make=reading, axes=None):
+    store = Store.open(f"sqlite:///{tmp_path / 'table.db'}")
+    if store.empty:
+        store.fill("film-club", Table.of(frame, axes=axes))
+    return Engine(store, make)
+
+
+def until(true, seconds=20):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.01)

@@ -24,6 +24,7 @@ import torch
 from scipy.stats import kendalltau
 
 from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.cells import Cells
 from exchangeable.arrays.support import Support
 from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
@@ -116,7 +117,8 @@ def baseline_answers(
     seed: int = 0,
 ) -> Distribution:
     """Of a baseline that is fitted to some cells, for others."""
-    fitted = _baseline(method, seed).fit(problem.index[seen], problem.values[seen], problem.shape)
+    cells = Cells(problem.index[seen], problem.values[seen], problem.shape)
+    fitted = _baseline(method, seed).fit(cells)
     mean, variance = (torch.from_numpy(part) for part in fitted.predict(problem.index[asked]))
     levels = torch.tensor(problem.scale.levels, dtype=torch.float64)
     return Normal(mean, variance.sqrt(), levels if len(levels) else None)

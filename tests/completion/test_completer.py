@@ -527,7 +527,7 @@ def test_a_new_member_of_positives_is_given_negatives_too():
     [
         lambda c: c["answerer"].pop("settings"),
         lambda c: c["params"].update(surprise=1),
-        lambda c: c.update(predictor=None),
+        lambda c: c.update(answerer=None),
         lambda c: c["table"].update(axes=["a"]),
         lambda c: c["table"].update(axes=["a", "b", "c"]),
         lambda c: c.pop("notes"),

@@ -209,9 +209,9 @@ NETFLIX = {
 
 
 @pytest.mark.parametrize("combined", [False, True])
-def test_netflix_is_read_in_both_formats(combine, folder):
+def test_netflix_is_read_in_both_formats(combined, folder):
     (folder / "netflix/training_set").mkdir(parents=True)
-    if combine:
+    if combined:
         text = NETFLIX["mv_0000001.txt"] + NETFLIX["mv_0000002.txt"]
         (folder / "netflix/combined_data_1.txt").write_text(text)
     else:

@@ -16,6 +16,7 @@ from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.evaluation.comparison import evaluate, judge, part, split_of
 from exchangeable.evaluation.report import calibrate
+from exchangeable.runtime.progress import SILENT
 from exchangeable.training.config import TrainingConfig
 
 CLUB = load("film-club")
@@ -152,7 +153,7 @@ def test_splits_have_names():
 
 
 def test_intervals_hold_about_what_they_promise():
-    found = calibrate(CLUB.table, Completer("vmf").fit_table(CLUB.table), lambda what, share: None)
+    found = calibrate(CLUB.table, Completer("vmf").fit_table(CLUB.table), SILENT)
     promised, held = np.array(found.promised), np.array(found.held)
     assert np.abs(promised - held).max() < 0.1
     assert (np.diff(held) >= 0).all()

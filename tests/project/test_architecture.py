@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "exchangeable"
 
-# Top to bottom: a room imports from itself and from those above it. docs/architecture.md has the why.
+# Top to bottom: a room imports from itself and from those above. docs/architecture.md says why.
 ROOMS = (
     "errors", "_version", "metrics", "runtime", "kernels", "values", "arrays", "data", "datasets",
     "baselines", "nn", "models", "testing", "training", "pretraining", "completion", "evaluation",

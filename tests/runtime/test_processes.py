@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from jobs.two_processes import computed
 from safetensors.torch import load_file
+from tests.support.two_processes import computed
 
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.training.trained_model import TrainedModel

@@ -14,7 +14,7 @@ from exchangeable.errors import Failed, InputError
 from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
-from exchangeable.runtime import checkpoint
+from exchangeable.runtime import checkpoint, devices
 from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import random_array
@@ -407,7 +407,7 @@ def test_what_would_not_fit_passes_in_parts_and_that_is_said(monkeypatch):
     plan, sentence = plans.plan_step(model, CODEC, data, 500)
     assert plan is None
     assert sentence.startswith("a step takes about")
-    monkeypatch.setattr(plans, "taken_memory", lambda device: 0)
+    monkeypatch.setattr(plans, "used_memory", lambda device: 0)
     plan, sentence = plans.plan_step(model, CODEC, data, 50_000, limit=4 * 2**20)
     assert plan.keep == "scratch"
     assert 100 < plan.together < 20_000
@@ -441,8 +441,8 @@ def test_training_in_parts_is_training():
     ("text", "size"), [("4GB", 2**32), ("500 mb", 500 * 2**20), ("2e9", 2 * 10**9), ("1TiB", 2**40)]
 )
 def test_sizes_are_read_as_people_write_them(text, size):
-    assert plans.size_of(text) == size
-    assert plans.size_of(np.int64(size)) == plans.size_of(float(size)) == size
+    assert devices.parse_size(text) == size
+    assert devices.parse_size(np.int64(size)) == devices.parse_size(float(size)) == size
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def test_sizes_are_read_as_people_write_them(text, size):
 )
 def test_sizes_that_are_none_are_refused(text):
     with pytest.raises(InputError, match="memory must be a size such as 4GB"):
-        plans.size_of(text)
+        devices.parse_size(text)
 
 
 def test_bfloat16_trains_nearly_as_float32_does():

@@ -17,6 +17,8 @@ from exchangeable.nn.pools import Modules, Pooling
 class ResidualModel(MemoryModel):
     """Residual blocks with layer norm that read means, attention and counts of their groups.
 
+    >>> from exchangeable.arrays.array import ExchangeableArray
+    >>> from exchangeable.arrays.support import Support
     >>> model = ResidualModel(ResidualConfig.small(1, 1)).eval()
     >>> seen = ExchangeableArray.of([(0, 0), (1, 2)], [[4.0], [2.0]], (2, 3))
     >>> memory = model.condition(seen)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from exchangeable import Support
+from exchangeable.arrays.grid import Grid
 from exchangeable.arrays.groups import Groups, proper_subsets
 from exchangeable.nn import pooling
-from exchangeable.nn.pooling import Grid
 from exchangeable.nn.pools import LeastSquaresPool
 from exchangeable.testing import assert_same, random_array
 

@@ -19,7 +19,7 @@ from exchangeable import (
     SelfSupervisedConfig,
     Support,
 )
-from exchangeable.nn.pooling import Grid
+from exchangeable.arrays.grid import Grid
 from exchangeable.testing import assert_same, random_array
 
 CELLS, VALUES, SHAPE = [(0, 0), (1, 2)], [[1.0], [2.0]], (2, 3)

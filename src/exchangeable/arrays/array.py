@@ -1,4 +1,4 @@
-"""TODO: say what this module is."""
+"""Exchangeable arrays: observed cells and the values observed there."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from scipy.sparse import coo_array
 
     from exchangeable.arrays.checks import ArrayLike
+
+FeatureTensors = tuple[Tensor | None, ...]
+"""Features of the members of each axis, (N, F), or None for an axis without features."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells
 from exchangeable.baselines import BASELINES
 from exchangeable.completion.predictors import ModelPredictor, Predictor, fit_baseline
@@ -21,7 +22,6 @@ from exchangeable.data.members import Members
 from exchangeable.data.splits import by_share
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.nn.layers import Features
 from exchangeable.pretraining import bundled
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.processes import ALONE, Processes
@@ -235,7 +235,7 @@ def finetuned(
     return replace(fitted, predictor=predictor, notes=(*fitted.notes, *_told(better)))
 
 
-def task_of(cells: Cells, features: Features | None, kept_back: Validation) -> Task:
+def task_of(cells: Cells, features: FeatureTensors | None, kept_back: Validation) -> Task:
     """Cells to train on, and a share of them to judge by."""
     shown, kept = kept_back.of(cells)
     if not len(shown):

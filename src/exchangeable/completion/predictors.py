@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.arrays.support import Support
 from exchangeable.baselines import BASELINES
@@ -24,7 +24,6 @@ from exchangeable.errors import InputError
 from exchangeable.models.memory import Memory
 from exchangeable.models.prior import Prior, fit_prior
 from exchangeable.nn.blocks import FactorLayer
-from exchangeable.nn.layers import Features
 from exchangeable.nn.pooling import read_mean
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
@@ -182,7 +181,7 @@ class ModelPredictor:
     trained: TrainedModel
     memory: Memory
     reference: ValueStats
-    features: Features | None
+    features: FeatureTensors | None
     processes: Processes = ALONE
     limit: int | None = None
     """Bytes that reading may take."""
@@ -193,7 +192,7 @@ class ModelPredictor:
         cls,
         trained: TrainedModel,
         cells: Cells,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         device: torch.device | None = None,
         *,
         memory: int | None = None,
@@ -370,8 +369,8 @@ def _spacious(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _padded(
-    features: Features | None, shape: tuple[int, ...], device: torch.device
-) -> Features | None:
+    features: FeatureTensors | None, shape: tuple[int, ...], device: torch.device
+) -> FeatureTensors | None:
     """With the spare member, on the device of the model."""
     spacious = _grown(features, _spacious(shape))
     if spacious is None:
@@ -379,7 +378,7 @@ def _padded(
     return tuple(None if f is None else f.to(device) for f in spacious)
 
 
-def _grown(features: Features | None, shape: tuple[int, ...]) -> Features | None:
+def _grown(features: FeatureTensors | None, shape: tuple[int, ...]) -> FeatureTensors | None:
     """With zeros for members that came later, of whom nothing is known."""
     if features is None:
         return None

@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import UNKNOWN, Cells, Index
 from exchangeable.completion.fit import Fitted, in_label_order, observed_cells
 from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
-from exchangeable.nn.layers import Features
 from exchangeable.values.scale import Scale
 
 _AT_ONCE = 2**20  # cells
@@ -75,8 +75,8 @@ def reread(fitted: Fitted, table: Table) -> Fitted:
 
 
 def _moved(
-    features: Features, before: tuple[Vocabulary, ...], after: tuple[Vocabulary, ...]
-) -> Features:
+    features: FeatureTensors, before: tuple[Vocabulary, ...], after: tuple[Vocabulary, ...]
+) -> FeatureTensors:
     """Features of the members of another table, zeros where nothing is known of one."""
     moved: list[Tensor | None] = []
     for own, old, new in zip(features, before, after, strict=True):

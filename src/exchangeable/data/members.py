@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from exchangeable.arrays.array import FeatureTensors
 from exchangeable.data.features import MemberFeatures
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.nn.layers import Features
 from exchangeable.training.trained_model import TrainedModel
 
 
@@ -19,7 +19,7 @@ from exchangeable.training.trained_model import TrainedModel
 class Members:
     """Features of the members of each axis, and what each of them is called."""
 
-    values: Features | None
+    values: FeatureTensors | None
     names: tuple[tuple[str, ...], ...]
 
     @classmethod

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.groups import Axes, GroupIndex
-from exchangeable.nn.layers import Features, Layer, LayerReadout
+from exchangeable.nn.layers import Layer, LayerReadout
 from exchangeable.nn.pools import Modules, Summaries
 
 
@@ -31,7 +32,7 @@ def touched_by(index: Tensor, axes: Axes, old: GroupIndex, new: GroupIndex) -> T
     return torch.cat([ids, added]).unique()
 
 
-def members_of(features: Features, touched: Mapping[Axes, Tensor]) -> Features:
+def members_of(features: FeatureTensors, touched: Mapping[Axes, Tensor]) -> FeatureTensors:
     """The features of those members who are met."""
     return tuple(None if f is None else f[touched[(axis,)]] for axis, f in enumerate(features))
 
@@ -66,7 +67,9 @@ def patched(
     return LayerReadout(on, known.kept)
 
 
-def all_features(known: Features | None, added: Features | None, order: int) -> Features | None:
+def all_features(
+    known: FeatureTensors | None, added: FeatureTensors | None, order: int
+) -> FeatureTensors | None:
     """The features of all members, known ones first."""
     nothing = (None,) * order
     if added is not None and len(added) != order:

@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.groups import Axes, GroupIndex, position
 from exchangeable.arrays.support import Support
 from exchangeable.models.extend import all_axes, all_features, members_of, patched, touched_by
 from exchangeable.models.stream import Plan, Stream, answered
 from exchangeable.nn import pool_states
-from exchangeable.nn.layers import Features, Layer, LayerReadout
+from exchangeable.nn.layers import Layer, LayerReadout
 from exchangeable.nn.pool_states import Pools
 from exchangeable.nn.pools import Modules
 from exchangeable.runtime.processes import ALONE, Processes
@@ -48,7 +48,7 @@ class Memory:
     """Of every layer; none where nothing is to be added any more."""
     offered: tuple[Any, ...]
     """What the pools of every layer offer to cells."""
-    features: Features | None = None
+    features: FeatureTensors | None = None
     prior: Known | None = None
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class MemoryModel(nn.Module):
     def condition(
         self,
         observed: ExchangeableArray,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         generator: Generator | None = None,
         *,
         encode: Encode | None = None,
@@ -125,7 +125,7 @@ class MemoryModel(nn.Module):
         self,
         cells: ExchangeableArray,
         hidden: Tensor,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         generator: Generator | None = None,
         *,
         encode: Encode | None = None,
@@ -157,7 +157,7 @@ class MemoryModel(nn.Module):
         self,
         observed: ExchangeableArray,
         cells: Support,
-        features: Features | None,
+        features: FeatureTensors | None,
         encode: Encode | None,
         known: Tensor | None,
         plan: Plan | None,
@@ -204,7 +204,7 @@ class MemoryModel(nn.Module):
         self,
         memory: Memory,
         observed: ExchangeableArray,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         *,
         prior: Known | None = None,
     ) -> Memory:
@@ -249,7 +249,7 @@ class MemoryModel(nn.Module):
         group_index: GroupIndex,
         touched: Mapping[Axes, Tensor],
         found: Mapping[Axes, Tensor],
-        features: Features | None,
+        features: FeatureTensors | None,
         prior: Known | None,
     ) -> list[tuple[Pools, LayerReadout]]:
         """For each layer, the groups that new cells meet, with these added: pools and offers.
@@ -274,7 +274,7 @@ class MemoryModel(nn.Module):
         memory: Memory,
         axis: int,
         observed: ExchangeableArray,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         *,
         prior: Known | None = None,
     ) -> Memory:
@@ -315,7 +315,7 @@ class MemoryModel(nn.Module):
         self,
         observed: ExchangeableArray,
         queries: Support,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
         """Answer ``queries`` given the observed cells, in one pass: (Q, O)."""
@@ -329,7 +329,7 @@ class MemoryModel(nn.Module):
         self,
         observed: ExchangeableArray,
         cells: Support,
-        features: Features | None,
+        features: FeatureTensors | None,
         prior: Known | None,
     ) -> Tensor:
         known = None if prior is None else prior(cells.index)

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.groups import keys_of
 from exchangeable.arrays.support import Support
 from exchangeable.models.configs import FactorizedConfig, SelfSupervisedConfig
 from exchangeable.models.memory import Encode, MemoryModel
 from exchangeable.models.stream import Plan, Stream
 from exchangeable.nn.blocks import ExchangeableBlock, FactorLayer
-from exchangeable.nn.layers import ExchangeableLinear, Features, Layer
+from exchangeable.nn.layers import ExchangeableLinear, Layer
 from exchangeable.nn.pools import Modules
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.random import hashed_bits
@@ -46,7 +46,7 @@ class PaperModel(MemoryModel):
         self,
         cells: ExchangeableArray,
         hidden: Tensor,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         generator: Generator | None = None,
         *,
         encode: Encode | None = None,
@@ -86,7 +86,7 @@ class PaperModel(MemoryModel):
         self,
         observed: ExchangeableArray,
         queries: Support,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
         if not self.literal:
@@ -106,7 +106,7 @@ class PaperModel(MemoryModel):
         values: Tensor,
         cells: Support,
         seen: Tensor,
-        features: Features | None,
+        features: FeatureTensors | None,
         kept: Sequence[Tensor | None],
     ) -> Tensor:
         """Observed and queried cells through all layers, given which are observed: (E, O)."""
@@ -130,7 +130,7 @@ class PaperModel(MemoryModel):
         values: Tensor,
         cells: Support,
         pools: Any,
-        features: Features | None,
+        features: FeatureTensors | None,
         kept: Tensor | None,
     ) -> Tensor:
         single = number in self.dropping
@@ -243,7 +243,7 @@ class FactorizedAutoencoder(PaperModel):
         self.first_read = len(encoder)
 
     def factors(
-        self, observed: ExchangeableArray, features: Features | None = None
+        self, observed: ExchangeableArray, features: FeatureTensors | None = None
     ) -> tuple[Tensor, ...]:
         """One tensor per axis with a vector for every member: (N, size)."""
         *encoder, layer = list(self.layers)[: self.first_read + 1]

@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.support import Support
 from exchangeable.errors import Failed
 from exchangeable.nn import pool_states
-from exchangeable.nn.layers import Features, Layer
+from exchangeable.nn.layers import Layer
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 
@@ -61,7 +62,7 @@ class Stream:
         start: Callable[[Tensor], Tensor],
         *,
         known: Tensor | None = None,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         plan: Plan = Plan(),  # noqa: B008  # it is frozen
         processes: Processes = ALONE,
         progress: Progress = SILENT,
@@ -421,7 +422,7 @@ def _replaced(tree: Any, others: dict[int, Tensor]) -> Any:
     return tree
 
 
-def _first(level: int, features: Features | None) -> Features | None:
+def _first(level: int, features: FeatureTensors | None) -> FeatureTensors | None:
     """Features of members enter at the first layer only."""
     return features if level == 0 else None
 

@@ -8,9 +8,11 @@ from typing import get_args
 import torch
 from torch import Generator, Tensor, nn
 
-from exchangeable.nn.layers import ArrayOrTensor, Features, Layer, LayerReadout, P, R
+from exchangeable.arrays.array import FeatureTensors
+from exchangeable.arrays.grid import AnyCells, Grid
+from exchangeable.nn.layers import ArrayOrTensor, Layer, LayerReadout, P, R
 from exchangeable.nn.pool_states import Poolings, Pools, written
-from exchangeable.nn.pooling import PLAIN, Activation, Cells, Epilogue, Grid, finished, spread
+from exchangeable.nn.pooling import PLAIN, Activation, Epilogue, finished, spread
 from exchangeable.nn.pools import MeanPool, Summaries, uniform
 
 
@@ -81,20 +83,20 @@ class ExchangeableBlock(Layer[P, R]):
     def poolings(self) -> Poolings:
         return self.linear.poolings
 
-    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, P]:
+    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
         return self.linear.pooled(values, cells)
 
     def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
         return self.dropout.draw(like, self.out_channels, generator)
 
-    def offered(self, pools: P, features: Features | None = None) -> R:
+    def offered(self, pools: P, features: FeatureTensors | None = None) -> R:
         return self.linear.offered(pools, features)
 
-    def read(self, values: Tensor, cells: Cells, offered: R, finish: Epilogue = PLAIN) -> Tensor:
+    def read(self, values: Tensor, cells: AnyCells, offered: R, finish: Epilogue = PLAIN) -> Tensor:
         around = Epilogue(self.norm, self.activation, offered.kept, self.residual)
         return finished(self.linear.read(values, cells, offered, around), values, finish)
 
-    def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
+    def check_features(self, features: FeatureTensors | None, shape: tuple[int, ...]) -> None:
         self.linear.check_features(features, shape)
 
 
@@ -135,7 +137,7 @@ class FactorLayer(Layer[Pools, LayerReadout]):
     def poolings(self) -> Poolings:
         return {(axis,): (self.pool,) for axis in range(self.order)}
 
-    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
+    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
         return written(self.poolings, values, cells)
 
     def factors(self, pools: Pools) -> tuple[Tensor, ...]:
@@ -146,12 +148,12 @@ class FactorLayer(Layer[Pools, LayerReadout]):
         mean = self.pool.summary(pools.states[(axis,)][0])
         return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
 
-    def offered(self, pools: Pools, features: Features | None = None) -> LayerReadout:
+    def offered(self, pools: Pools, features: FeatureTensors | None = None) -> LayerReadout:
         on = {axes: Summaries(self._factor(pools, axes[0]), ()) for axes in pools.states}
         return LayerReadout(on, pools.kept)
 
     def read(
-        self, values: Tensor, cells: Cells, offered: LayerReadout, finish: Epilogue = PLAIN
+        self, values: Tensor, cells: AnyCells, offered: LayerReadout, finish: Epilogue = PLAIN
     ) -> Tensor:
         factors = []
         for axis in range(self.order):

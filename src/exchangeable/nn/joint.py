@@ -7,17 +7,10 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Generator, Tensor, nn
 
-from exchangeable.nn.layers import Features, Layer, check_sizes
-from exchangeable.nn.pooling import (
-    PLAIN,
-    Cells,
-    Epilogue,
-    Grid,
-    finished,
-    pool_mean,
-    spread_members,
-    sum_over,
-)
+from exchangeable.arrays.array import FeatureTensors
+from exchangeable.arrays.grid import AnyCells, Grid
+from exchangeable.nn.layers import Layer, check_sizes
+from exchangeable.nn.pooling import PLAIN, Epilogue, finished, pool_mean, spread_members, sum_over
 from exchangeable.nn.pools import uniform
 
 Tying = Literal["joint", "paper"]
@@ -32,7 +25,7 @@ class JointPools(NamedTuple):
     total: Tensor  # (1, K) mean of all cells
     trace: Tensor  # (1, K) mean of the diagonal cells
     values: Tensor  # (E, K) the cells themselves
-    cells: Cells
+    cells: AnyCells
     kept: Tensor | None = None  # (O,) the channels that dropout left
 
 
@@ -76,7 +69,7 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
         self.weight = uniform((maps, in_channels, out_channels), maps * in_channels, generator)
         self.bias = nn.Parameter(torch.zeros(biases, out_channels)) if bias else None
 
-    def check(self, values: Tensor, cells: Cells) -> None:
+    def check(self, values: Tensor, cells: AnyCells) -> None:
         super().check(values, cells)
         if cells.shape[0] != cells.shape[1]:
             raise ValueError(
@@ -84,7 +77,7 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
                 f"shape {cells.shape}"
             )
 
-    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, JointPools]:
+    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, JointPools]:
         shape, on_diagonal = (cells.shape[0], values.shape[-1]), _on_diagonal(values, cells)
         everything, rows = cells.groups(()), cells.groups((0,))
         looped = sum_over(values * on_diagonal, everything)
@@ -99,15 +92,15 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
             cells=cells,
         )
 
-    def offered(self, pools: JointPools, features: Features | None = None) -> JointPools:
+    def offered(self, pools: JointPools, features: FeatureTensors | None = None) -> JointPools:
         return pools
 
     def read(
-        self, values: Tensor, cells: Cells, offered: JointPools, finish: Epilogue = PLAIN
+        self, values: Tensor, cells: AnyCells, offered: JointPools, finish: Epilogue = PLAIN
     ) -> Tensor:
         return finished(self._read(values, cells, offered), values, finish)
 
-    def _read(self, values: Tensor, cells: Cells, pools: JointPools) -> Tensor:
+    def _read(self, values: Tensor, cells: AnyCells, pools: JointPools) -> Tensor:
         row, column, diagonal, total, trace = pools[:5]
         if self.tying == "paper":
             own, line, whole = self.weight
@@ -125,14 +118,14 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
         return y + _on_diagonal(values, cells) * spread_members(loop, cells, 0)
 
 
-def _on_diagonal(values: Tensor, cells: Cells) -> Tensor:
+def _on_diagonal(values: Tensor, cells: AnyCells) -> Tensor:
     """1 for cells whose members are the same and 0 for others: (E, 1)."""
     if isinstance(cells, Grid):
         return torch.eye(cells.shape[0], dtype=values.dtype, device=values.device).unsqueeze(-1)
     return (cells.index[:, :1] == cells.index[:, 1:]).to(values.dtype)
 
 
-def _transposed(cells: Cells, pools: JointPools) -> Tensor:
+def _transposed(cells: AnyCells, pools: JointPools) -> Tensor:
     """What was observed in the mirrored cell (j, i) of each cell (i, j), 0 if nothing was."""
     if isinstance(cells, Grid) or isinstance(pools.cells, Grid):
         if not isinstance(cells, Grid) or not isinstance(pools.cells, Grid):

@@ -15,14 +15,13 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 import torch
 from torch import Generator, Tensor, nn
 
-from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
+from exchangeable.arrays.grid import AnyCells, AnyGroups, Grid
 from exchangeable.arrays.groups import Axes, proper_subsets
 from exchangeable.nn.pool_states import Poolings, Pools, written
-from exchangeable.nn.pooling import PLAIN, AnyGroups, Cells, Epilogue, Grid, added, combine
+from exchangeable.nn.pooling import PLAIN, Epilogue, added, combine
 from exchangeable.nn.pools import Modules, PooledTerm, Pooling, Summaries, uniform
 
-Features = tuple[Tensor | None, ...]
-"""For each axis the features of its members, (N, F), or None where it has none."""
 ArrayOrTensor = TypeVar("ArrayOrTensor", ExchangeableArray, Tensor)
 
 
@@ -58,7 +57,7 @@ class Layer(nn.Module, Generic[P, R]):
         """By which axes the layer pools, and how."""
         raise NotImplementedError(f"pools of {type(self).__name__} cannot be merged or extended")
 
-    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, P]:
+    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
         """The values of ``cells``, (E, K), as they came, and their pools.
 
         Who goes on with the values that are given back has their gradient added where that of
@@ -70,22 +69,22 @@ class Layer(nn.Module, Generic[P, R]):
         """In training, a factor for each channel that is given out, 0 where it is dropped."""
         return None
 
-    def write(self, values: Tensor, cells: Cells, generator: Generator | None = None) -> P:
+    def write(self, values: Tensor, cells: AnyCells, generator: Generator | None = None) -> P:
         """Pool the observed ``cells``, and draw which channels all cells will lose."""
         return self.pooled(values, cells)[1]._replace(kept=self.draw(values, generator))
 
-    def offered(self, pools: P, features: Features | None = None) -> R:
+    def offered(self, pools: P, features: FeatureTensors | None = None) -> R:
         """What there is to read: worked out once per table, for any number of cells."""
         raise NotImplementedError
 
-    def read(self, values: Tensor, cells: Cells, offered: R, finish: Epilogue = PLAIN) -> Tensor:
+    def read(self, values: Tensor, cells: AnyCells, offered: R, finish: Epilogue = PLAIN) -> Tensor:
         """New values of any ``cells``, from their own and what is offered: (Q, K) -> (Q, O)."""
         raise NotImplementedError
 
     def forward(
         self,
         x: ArrayOrTensor,
-        features: Features | None = None,
+        features: FeatureTensors | None = None,
         generator: Generator | None = None,
     ) -> ArrayOrTensor:
         values, cells = (x, grid_of(x)) if isinstance(x, Tensor) else (x.values, x.support)
@@ -98,7 +97,7 @@ class Layer(nn.Module, Generic[P, R]):
         y = self.read(values, cells, offered)
         return y if isinstance(x, Tensor) else x.unchecked(x.support, y)
 
-    def check(self, values: Tensor, cells: Cells) -> None:
+    def check(self, values: Tensor, cells: AnyCells) -> None:
         """Raise unless the layer can run on these cells and values."""
         if cells.order != self.order:
             raise ValueError(
@@ -111,7 +110,7 @@ class Layer(nn.Module, Generic[P, R]):
             )
         _check_home("values", values, next(self.parameters(), values))
 
-    def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
+    def check_features(self, features: FeatureTensors | None, shape: tuple[int, ...]) -> None:
         """Raise unless these are the features that the layer takes of an array of ``shape``."""
         if features is not None and any(part is not None for part in features):
             raise ValueError("the layer was made without features, but some came")
@@ -200,10 +199,10 @@ class ExchangeableLinear(Layer[Pools, LayerReadout]):
     def poolings(self) -> Poolings:
         return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
 
-    def pooled(self, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
+    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
         return written(self.poolings, values, cells)
 
-    def offered(self, pools: Pools, features: Features | None = None) -> LayerReadout:
+    def offered(self, pools: Pools, features: FeatureTensors | None = None) -> LayerReadout:
         on = {}
         for axes, term in zip(self.axes, self.terms, strict=True):
             if axes not in pools.states:
@@ -219,7 +218,7 @@ class ExchangeableLinear(Layer[Pools, LayerReadout]):
         return LayerReadout(on, pools.kept)
 
     def read(
-        self, values: Tensor, cells: Cells, offered: LayerReadout, finish: Epilogue = PLAIN
+        self, values: Tensor, cells: AnyCells, offered: LayerReadout, finish: Epilogue = PLAIN
     ) -> Tensor:
         constant: Tensor | None = self.bias
         rows: list[tuple[Tensor, AnyGroups]] = []
@@ -237,7 +236,7 @@ class ExchangeableLinear(Layer[Pools, LayerReadout]):
                 more = answers if more is None else added(more, answers)
         return combine(values, self.own, constant, rows, more, finish)
 
-    def check_features(self, features: Features | None, shape: tuple[int, ...]) -> None:
+    def check_features(self, features: FeatureTensors | None, shape: tuple[int, ...]) -> None:
         members = (None,) * self.order if features is None else features
         sizes = [weight.shape[0] for weight in self.features] or [0] * self.order
         wanted = [(n, size) if size else None for n, size in zip(shape, sizes, strict=True)]

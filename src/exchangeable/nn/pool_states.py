@@ -12,10 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from exchangeable.arrays.grid import AnyCells
 from exchangeable.arrays.groups import Axes, GroupIndex, Groups
 from exchangeable.arrays.support import Support
 from exchangeable.nn import pooling
-from exchangeable.nn.pooling import Cells, State
+from exchangeable.nn.pooling import State
 from exchangeable.nn.pools import AttentionPool, CountPool, Pool, SumPool
 from exchangeable.nn.segments import fast
 
@@ -30,7 +31,7 @@ class Pools(NamedTuple):
     """(O,), scaled: the channels that dropout left. All cells, queried ones too, lose the same."""
 
 
-def written(poolings: Poolings, values: Tensor, cells: Cells) -> tuple[Tensor, Pools]:
+def written(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
     """The values of cells, (E, K), and their pools; see ``Layer.pooled``."""
     if isinstance(cells, Support) and values.is_cuda and _fusable(poolings, values):
         return _written_at_once(poolings, values, cells)

@@ -17,66 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import LayerNorm, functional
 
-from exchangeable.arrays.groups import Axes, Groups, check_axes
-from exchangeable.arrays.support import Support
+from exchangeable.arrays.grid import AnyCells, AnyGroups, Grid, GridGroups
+from exchangeable.arrays.groups import Groups
 from exchangeable.nn.segments import fast, gather, segment_max, segment_sum
 
 State = tuple[Tensor, ...]
 Align = Callable[[State, Tensor], State]
 Activation = Literal["identity", "relu", "leaky_relu", "gated"]
-
-
-@dataclass(frozen=True)
-class GridGroups:
-    """The groups that the cells of a full grid form on some axes: its slices."""
-
-    shape: tuple[int, ...]
-    axes: Axes
-    device: torch.device
-
-    @property
-    def pooled(self) -> Axes:
-        """The axes that are summed over."""
-        return tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
-
-    @cached_property
-    def sizes(self) -> Tensor:
-        """Cells of each group, in the shape of the grid with pooled axes of length 1."""
-        kept = [size if axis in self.axes else 1 for axis, size in enumerate(self.shape)]
-        cells = math.prod(self.shape[axis] for axis in self.pooled)
-        return torch.full(kept, cells, device=self.device)
-
-    def counts(self, dtype: torch.dtype) -> Tensor:
-        """The same as a channel beside others."""
-        return self.sizes.to(dtype).unsqueeze(-1)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """All cells of an array: what a ``Support`` is for a full tensor, without any index."""
-
-    shape: tuple[int, ...]
-    device: torch.device
-
-    @property
-    def order(self) -> int:
-        return len(self.shape)
-
-    def groups(self, axes: Axes) -> GridGroups:
-        check_axes(axes, self.order)
-        return GridGroups(self.shape, axes, self.device)
-
-
-Cells = Support | Grid
-AnyGroups = Groups | GridGroups
 
 
 def sum_over(values: Tensor, groups: AnyGroups) -> Tensor:
@@ -115,7 +68,7 @@ def spread(pooled: Tensor, groups: AnyGroups) -> Tensor:
     return gather(pooled, groups)
 
 
-def spread_members(members: Tensor, cells: Cells, axis: int) -> Tensor:
+def spread_members(members: Tensor, cells: AnyCells, axis: int) -> Tensor:
     """Give every cell the row of its member on ``axis``: (N, ...) -> (E, ...)."""
     if isinstance(cells, Grid):
         ahead, behind = (None,) * axis, (None,) * (cells.order - axis - 1)
@@ -377,6 +330,7 @@ def pool_sum(values: Tensor, groups: AnyGroups) -> Tensor:
 def pool_mean(values: Tensor, groups: AnyGroups) -> Tensor:
     """Average the cells of each group: (E, K) -> (G, K). An empty group gives 0.
 
+    >>> from exchangeable import Support
     >>> support = Support.of([(0, 0), (0, 2)], (2, 3))
     >>> pool_mean(torch.tensor([[1.0], [3.0]]), support.groups((0,))).tolist()
     [[2.0], [0.0]]

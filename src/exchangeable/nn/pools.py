@@ -15,8 +15,9 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 import torch
 from torch import Generator, Tensor, nn
 
+from exchangeable.arrays.grid import AnyGroups
 from exchangeable.nn import pooling
-from exchangeable.nn.pooling import AnyGroups, State, spread
+from exchangeable.nn.pooling import State, spread
 
 M = TypeVar("M", bound=nn.Module)
 Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]

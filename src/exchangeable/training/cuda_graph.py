@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.models.memory import Encode, MemoryModel, anchored
 from exchangeable.models.paper import PaperModel
 from exchangeable.models.stream import Plan, Stream
-from exchangeable.nn.layers import Features
 from exchangeable.nn.pools import LeastSquaresPool
 from exchangeable.nn.segments import fast
 
@@ -39,7 +38,7 @@ class CapturedStep:
         self,
         model: MemoryModel,
         cells: ExchangeableArray,
-        features: Features | None,
+        features: FeatureTensors | None,
         encode: Encode,
         narrow: Narrow,
     ) -> None:
@@ -85,7 +84,7 @@ class _Whole(nn.Module):
         self,
         model: MemoryModel,
         cells: ExchangeableArray,
-        features: Features | None,
+        features: FeatureTensors | None,
         encode: Encode,
         narrow: Narrow,
     ) -> None:

@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.support import Support
 from exchangeable.errors import Failed, InputError
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.prior import Prior, fit_prior
 from exchangeable.models.stream import Plan
-from exchangeable.nn.layers import Features
 from exchangeable.runtime.devices import Precision, autocast
 from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
 from exchangeable.runtime.processes import ALONE, Processes
@@ -49,7 +48,7 @@ class Task:
     observed: ExchangeableArray
     validation: ExchangeableArray
     reference: ValueStats
-    features: Features | None = None
+    features: FeatureTensors | None = None
 
     def to(self, device: torch.device) -> Task:
         moved = tuple(None if f is None else f.to(device) for f in self.features or ())
@@ -358,7 +357,7 @@ def answer(
     observed: ExchangeableArray,
     queries: Support,
     reference: ValueStats,
-    features: Features | None = None,
+    features: FeatureTensors | None = None,
     processes: Processes = ALONE,
     plan: Plan | None = None,
     prior: Prior | None = None,

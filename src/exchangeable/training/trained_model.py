@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from exchangeable.arrays.array import FeatureTensors
 from exchangeable.errors import InputError
 from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
 from exchangeable.models.memory import MemoryModel
-from exchangeable.nn.layers import Features
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.devices import Precision
 from exchangeable.runtime.interruption import Interrupted
@@ -69,7 +69,7 @@ class TrainedModel:
         if self.model.literal:
             raise InputError("a model with literal=True answers queries only together")
 
-    def check_features(self, features: Features | None) -> None:
+    def check_features(self, features: FeatureTensors | None) -> None:
         """Raise unless these are as many features of each axis as it was trained with."""
         wanted = self.config.features or (0,) * self.config.order
         came = tuple(0 if f is None else f.shape[1] for f in features or (None,) * len(wanted))

@@ -223,7 +223,7 @@ def finetuned(
         name=trained.name,
         facts=facts,
         execution=Execution(
-            next(trained.model.parameters()).device,
+            trained.model.device,
             memory=before.limit,
             report=reporting(progress),
         ),

@@ -21,14 +21,13 @@ from exchangeable.arrays.support import Support
 from exchangeable.baselines import BASELINES
 from exchangeable.baselines.base import Baseline, Fitted
 from exchangeable.errors import InputError
+from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
+from exchangeable.models.plan import plan_reading
 from exchangeable.models.prior import Prior, fit_prior
-from exchangeable.nn.blocks import FactorLayer
-from exchangeable.nn.pooling import read_mean
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.loop import READ_AT_ONCE, encoded, encoding
-from exchangeable.training.plan import plan_reading
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats
@@ -203,7 +202,7 @@ class ModelPredictor:
         trained.check(len(cells.shape))
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
         trained.check_features(features)
-        device = device or next(trained.model.parameters()).device
+        device = device or trained.model.device
         trained = replace(trained, model=trained.model.to(device).eval())
         reference = ValueStats.of(cells.values, cells.scale)
         padded = _padded(features, cells.shape, device)
@@ -211,7 +210,7 @@ class ModelPredictor:
         plan, sentence = plan_reading(
             trained.model, observed.support.group_index, len(cells), memory
         )
-        if plan.keep != "memory" or not plan.pools:
+        if plan.activations != "memory" or not plan.keep_pools:
             progress.note(sentence)
         with torch.no_grad():
             known = trained.model.condition(
@@ -226,7 +225,7 @@ class ModelPredictor:
         return cls(trained, known, reference, features, processes, memory)
 
     def answer(self, index: Index) -> Distribution:
-        device = next(self.trained.model.parameters()).device
+        device = self.trained.model.device
         spare = np.array(self.memory.shape) - 1
         known = torch.from_numpy(np.where(index < 0, spare, index))
         first, last = self.processes.share(len(index))
@@ -245,19 +244,19 @@ class ModelPredictor:
         prior = self.memory.prior
         if not isinstance(prior, Prior):
             return
-        device = next(self.trained.model.parameters()).device
+        device = self.trained.model.device
         observed = cells.to_array(_spacious(cells.shape)).to(device)
-        for left in prior.lefts:
+        for left in prior.holdouts:
             with torch.no_grad():
                 memory = self.trained.model.condition(
-                    observed.take(~left.out),
+                    observed.take(~left.mask),
                     encode=encoding(self.trained.codec, self.reference),
                     prior=prior.without(left, observed),
                 )
-            yield left.out.cpu().numpy(), replace(self, memory=memory)
+            yield left.mask.cpu().numpy(), replace(self, memory=memory)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
-        device = next(self.trained.model.parameters()).device
+        device = self.trained.model.device
         if self.anew(replaced=replaced):
             return self.refreshed(cells)
         added = _encoded(self.trained, cells.take(changed), self.reference, cells.shape)
@@ -275,7 +274,7 @@ class ModelPredictor:
         return replaced or self.features is not None or not self.memory.pools
 
     def refreshed(self, cells: Cells) -> ModelPredictor:
-        device = next(self.trained.model.parameters()).device
+        device = self.trained.model.device
         grown = _grown(self.features, cells.shape)
         anew = ModelPredictor.of(
             self.trained, cells, grown, device, memory=self.limit, processes=self.processes
@@ -285,29 +284,22 @@ class ModelPredictor:
     def newcomer(self, axis: int, index: Index, values: Floats) -> ModelPredictor | None:
         if self.features is not None or not self.memory.pools:
             return None
-        device = next(self.trained.model.parameters()).device
+        device = self.trained.model.device
         shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
         own = Cells(index, values, shape, self.reference.scale).to_array()
         with torch.inference_mode():
             seen = encoded(own, self.trained.codec, self.reference).to(device)
             prior = self.memory.prior
             if isinstance(prior, Prior):
-                prior = prior.newcomer(axis, own.to(device))
-            memory = self.trained.model.newcomer(self.memory, axis, seen, prior=prior)
+                prior = prior.for_new_member(axis, own.to(device))
+            memory = self.trained.model.for_new_member(self.memory, axis, seen, prior=prior)
         return replace(self, memory=memory)
 
     def factors(self) -> tuple[Floats, ...]:
-        """Of a factorized model; of others, what a member's cells average to at the end."""
-        for layer, offered in zip(self.trained.model.layers, self.memory.offered, strict=True):
-            if isinstance(layer, FactorLayer):
-                return tuple(_numbers(rows[:-1]) for rows, _ in offered.on.values())
-        if not self.memory.pools:
-            raise InputError("factors need the pools, which memory was too short for: give more")
-        states = self.memory.pools[-1].states
-        axes = range(len(self.memory.shape))
-        if not all((axis,) in states for axis in axes):
-            raise InputError("factors are of tables with two axes or more, but this one has one")
-        return tuple(_numbers(read_mean(states[(axis,)][0])[:-1]) for axis in axes)
+        # The last member of each axis is the spare one.
+        return tuple(
+            _numbers(vectors[:-1]) for vectors in read_factors(self.trained.model, self.memory)
+        )
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         described, weights = self.trained.parts()

@@ -29,8 +29,9 @@ from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.support import Support
 from exchangeable.errors import InputError
 from exchangeable.models.configs import ResidualConfig, build
-from exchangeable.models.memory import ANCHOR, KNOWN_OF_AN_AXIS, MemoryModel
+from exchangeable.models.memory import MemoryModel
 from exchangeable.models.prior import Prior
+from exchangeable.models.prior_channels import ANCHOR_CHANNELS, CHANNELS_PER_AXIS
 from exchangeable.pretraining.synthetic import draw
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.devices import autocast
@@ -139,11 +140,13 @@ class Lesson(NamedTuple):
         assert known is not None
         order = cells.order
         axes = [(by + axis) % order for axis in range(order)]
-        said = known[:, ANCHOR:].unflatten(1, (order, KNOWN_OF_AN_AXIS))[:, axes].flatten(1)
+        said = (
+            known[:, ANCHOR_CHANNELS:].unflatten(1, (order, CHANNELS_PER_AXIS))[:, axes].flatten(1)
+        )
         support = Support(cells.support.index[:, axes], tuple(cells.shape[a] for a in axes))
         turned = ExchangeableArray.unchecked(support, cells.values)
         return self._replace(
-            shown=Example(turned, hide, torch.cat([known[:, :ANCHOR], said], dim=1))
+            shown=Example(turned, hide, torch.cat([known[:, :ANCHOR_CHANNELS], said], dim=1))
         )
 
 
@@ -326,7 +329,7 @@ def error_of(model: MemoryModel, shown: Example, reference: ValueStats) -> float
     truth = shown.cells.values[shown.hide].squeeze(1).double()
     with autocast(truth.device, "auto"):
         encode = encoding(codec, reference)
-        outputs = model.predict_hidden(shown.cells, shown.hide, encode=encode, known=known)
+        outputs = model.predict_hidden(shown.cells, shown.hide, encode=encode, prior_values=known)
     none = torch.cat([torch.zeros_like(outputs[:, :-2]), outputs[:, -2:]], dim=1)
     mine, before = (codec.read(part.double(), reference).mean() - truth for part in (outputs, none))
     return _size(mine) / _size(before)

@@ -192,7 +192,7 @@ def train(
     cells, or of the last one where there are none. The weights a run starts with are judged
     too, so that it never ends with worse ones.
     """
-    device, how = next(run.model.parameters()).device, how or How()
+    device, how = run.model.device, how or How()
     _check_hidden(run.model, config, how)
     task = task.to(device)
     sampler = sampler_of(task.observed.support, config)
@@ -275,7 +275,7 @@ def take_step(
                 task.features,
                 run.drops,
                 encode=encoding(codec, task.reference),
-                known=known,
+                prior_values=known,
                 plan=how.plan,
                 processes=how.processes,
             )
@@ -396,7 +396,7 @@ def validation_rmse(
 ) -> float:
     """Of the validation cells, given all the others."""
     how = how or How()
-    plan = how.plan and replace(how.plan, together=None)
+    plan = how.plan and replace(how.plan, chunk_cells=None)
     outputs = answer(
         model,
         codec,

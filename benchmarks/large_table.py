@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from exchangeable import ResidualConfig, TrainedModel, TrainingConfig
-from exchangeable.training.recipes import build
+from exchangeable.models.configs import build
 from exchangeable.values.codecs import codec_for
 from exchangeable.values.scale import Scale
 

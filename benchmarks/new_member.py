@@ -16,7 +16,7 @@ import polars as pl
 
 from exchangeable import Completer, ResidualConfig, TrainedModel, TrainingConfig
 from exchangeable.completion.predictors import ModelPredictor
-from exchangeable.training.recipes import build
+from exchangeable.models.configs import build
 from exchangeable.values.codecs import codec_for
 
 

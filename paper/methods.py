@@ -9,10 +9,15 @@ from typing import Any
 
 from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
-from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.models.configs import (
+    FactorizedConfig,
+    ModelConfig,
+    ResidualConfig,
+    SelfSupervisedConfig,
+)
 from exchangeable.models.memory import MemoryModel
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.recipes import FINETUNING, ModelConfig
+from exchangeable.training.recipes import FINETUNING
 from exchangeable.values.codecs import Codec, codec_for
 from paper.problems import Problem
 

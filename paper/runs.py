@@ -28,10 +28,10 @@ from exchangeable.arrays.cells import Cells
 from exchangeable.arrays.support import Support
 from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
+from exchangeable.models.configs import build
 from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime.files import write_whole
 from exchangeable.training.loop import How, Run, RunProgress, Task, answer, train
-from exchangeable.training.recipes import build
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution, Normal
 from paper import methods, problems

@@ -20,10 +20,9 @@ from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
-from exchangeable.models.configs import ResidualConfig
+from exchangeable.models.configs import ResidualConfig, build
 from exchangeable.runtime import checkpoint
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.recipes import build
 from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.codecs import OneHot
 

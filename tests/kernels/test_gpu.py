@@ -19,6 +19,7 @@ from exchangeable import (
 )
 from exchangeable.arrays.groups import Groups
 from exchangeable.errors import Failed
+from exchangeable.models.configs import build
 from exchangeable.models.prior import Prior
 from exchangeable.models.stream import Plan
 from exchangeable.nn.pooling import spread
@@ -27,7 +28,6 @@ from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
 from exchangeable.training import plan
 from exchangeable.training.loop import How, Run, Task, train, validation_rmse
-from exchangeable.training.recipes import build
 from exchangeable.training.trained_model import Execution, train_model
 from exchangeable.values.codecs import OneHot, ValueStats
 from exchangeable.values.scale import Scale

@@ -15,14 +15,13 @@ from exchangeable.baselines import Bias, VariationalFactorization, similarity, u
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.predictors import ModelPredictor
-from exchangeable.models.configs import ResidualConfig
+from exchangeable.models.configs import ResidualConfig, build
 from exchangeable.models.prior import Prior
 from exchangeable.models.stream import Plan
 from exchangeable.testing import assert_same, random_array
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.examples import ExampleSource
 from exchangeable.training.loop import How, Run, Task, train, validation_rmse
-from exchangeable.training.recipes import build
 from exchangeable.training.samplers import Full
 from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from exchangeable.errors import InputError
+from exchangeable.models.configs import build
 from exchangeable.models.prior import Prior
 from exchangeable.pretraining.pretrain import (
     JUDGED,
@@ -19,7 +20,6 @@ from exchangeable.pretraining.pretrain import (
     pretrain,
 )
 from exchangeable.runtime.interruption import Interrupted
-from exchangeable.training.recipes import build
 from exchangeable.training.trained_model import TrainedModel
 
 PLAN = curriculum(

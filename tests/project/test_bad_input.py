@@ -251,8 +251,8 @@ BAD = {
         "made without features, but some came",
     ),
     "a share of more than all": (
-        lambda: SelfSupervisedConfig(1, 1, hidden_share=7),
-        r"hidden_share must be in \[0, 1\), but is 7",
+        lambda: SelfSupervisedConfig(1, 1, dropout=7),
+        r"dropout must be in \[0, 1\), but is 7",
     ),
     "a width that is no whole number": (
         lambda: ResidualConfig(1, 1, width=8.5),

@@ -11,7 +11,12 @@ import torch
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.errors import Failed, InputError
-from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.models.configs import (
+    FactorizedConfig,
+    ResidualConfig,
+    SelfSupervisedConfig,
+    build,
+)
 from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
 from exchangeable.runtime import checkpoint, devices
@@ -22,7 +27,7 @@ from exchangeable.training import plan as plans
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.loop import How, Run, Task, train, validation_rmse
 from exchangeable.training.masking import hidden, sampler_of
-from exchangeable.training.recipes import RECIPES, build, recipe_of
+from exchangeable.training.recipes import RECIPES, recipe_of
 from exchangeable.training.trained_model import Execution, TrainedModel, train_model
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
 from exchangeable.values.scale import Scale
@@ -167,6 +172,28 @@ def test_a_signal_saves_what_there_is_and_resuming_gives_what_would_have_come(
     done = trained_in(tmp_path, resume=True)
     assert same(done.model.state_dict(), whole.model.state_dict())
     assert "training" not in checkpoint.load(tmp_path / "model").tensors
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_folder_with_the_removed_setting_hidden_share_loads_and_resumes(tmp_path, finished):
+    config = SelfSupervisedConfig(5, 5, width=8, depth=3)
+    made = {"name": "ours", "facts": {}, "execution": execution(tmp_path)}
+    trained = train_model(config, CODEC, task(), QUICK, **made)
+
+    def save(run):
+        if run.step == 5:
+            trained.save(tmp_path / "model", run=run)
+
+    if not finished:
+        train(fresh(model=config), CODEC, task(), QUICK, save=save, save_every=-1)
+    stored = checkpoint.load(tmp_path / "model")
+    stored.config["model"]["hidden_share"] = 0.15
+    checkpoint.save(tmp_path / "model", stored.config, stored.tensors, card="", facts=stored.facts)
+
+    assert TrainedModel.load(tmp_path / "model").config == config
+    again = train_model(config, CODEC, task(), QUICK, resume=True, **made)
+    assert again.config == config
+    assert same(trained.model.state_dict(), again.model.state_dict())
 
 
 def test_resuming_says_what_it_finds(tmp_path):

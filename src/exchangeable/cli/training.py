@@ -291,8 +291,8 @@ def _resized(config: Any, width: int | None, depth: int | None) -> Any:
     sizes = {name: n for name, n in {"width": width, "depth": depth}.items() if n is not None}
     if sizes and not hasattr(config, "width"):
         raise InputError("width and depth are of the self-supervised recipe, but this is another")
+    from exchangeable.models.configs import build
     from exchangeable.runtime.interruption import clear_about_memory
-    from exchangeable.training.recipes import build
 
     try:
         resized = replace(config, **sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from exchangeable.models.memory import MemoryModel
 from exchangeable.nn.pooling import Activation
 from exchangeable.nn.pools import Pooling
 
@@ -15,7 +16,7 @@ class SelfSupervisedConfig:
     in_channels: int
     """Channels of an observed cell: with one-hot ratings, the number of levels."""
     out_channels: int
-    """Channels of an answer: a score per level."""
+    """Channels of an output: a score per level."""
     order: int = 2
     """Number of axes."""
     width: int = 256
@@ -23,22 +24,20 @@ class SelfSupervisedConfig:
     depth: int = 9
     """Exchangeable layers, the last one included."""
     activation: Activation = "leaky_relu"
-    """What follows every layer but the last."""
+    """Activation after every layer but the last."""
     residual: bool = False
     """Add a hidden layer's input to its output; without it nine layers hardly train."""
     bias: bool = True
     """Whether layers have a bias."""
     dropout: float = 0.5
     """Share of channels dropped after every hidden layer but the last one."""
-    hidden_share: float = 0.15
-    """Share of the observed cells that training hides and predicts."""
     features: tuple[int, ...] = ()
-    """Features that the members of each axis have."""
+    """Number of member features, by axis."""
     literal: bool = False
-    """As printed: hidden and queried cells stay in the pools as zeros, so that an answer
-    depends on what else is asked."""
+    """As printed: hidden and queried cells stay in the pools as zeros, so that a prediction
+    depends on the other queries."""
     elementwise: bool = False
-    """Drop single elements in place of whole channels, as the released code does; in the
+    """Drop single elements instead of whole channels, as the released code does; in the
     literal form only."""
 
     def __post_init__(self) -> None:
@@ -49,12 +48,12 @@ class SelfSupervisedConfig:
 
     @classmethod
     def paper(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
-        """As in the text: nine layers of 256, leaky ReLU, dropout after layers 1-7."""
+        """The model of the text: nine layers of 256, leaky ReLU, dropout after layers 1-7."""
         return cls(levels, levels, order, literal=True)
 
     @classmethod
     def released(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
-        """As in the code that was released: ReLU, skips, no bias, single elements dropped."""
+        """The model of the released code: ReLU, skips, no bias, single elements dropped."""
         return cls(
             levels,
             levels,
@@ -74,30 +73,30 @@ class FactorizedConfig:
     in_channels: int
     """Channels of an observed cell: with one-hot ratings, the number of levels."""
     out_channels: int
-    """Channels of an answer: a score per level."""
+    """Channels of an output: a score per level."""
     order: int = 2
     """Number of axes."""
     encoder: tuple[int, ...] = (220, 220, 100)
     """Channels of the encoder's layers; the last is pooled along each axis."""
     factor_sizes: tuple[int, ...] | None = None
-    """Length of the vector that stands for a member, by axis; the encoder's last when None."""
+    """Length of a member's vector, by axis; the encoder's last when None."""
     maps: bool = False
-    """A learned linear map per axis after pooling; needed where factor sizes differ."""
+    """Whether a learned linear map per axis follows pooling; needed where factor sizes differ."""
     decoder: tuple[int, ...] = (220, 220, 220, 220)
-    """Channels of the decoder's hidden layers; one more layer gives the answer."""
+    """Channels of the decoder's hidden layers; one more layer gives the output."""
     activation: Activation = "leaky_relu"
-    """What follows every layer but the last of encoder and decoder."""
+    """Activation after every layer but the last of encoder and decoder."""
     bias: bool = True
     """Whether layers have a bias."""
     dropout: float = 0.5
     """Share of channels dropped after the last two hidden layers of the decoder."""
     features: tuple[int, ...] = ()
-    """Features that the members of each axis have."""
+    """Number of member features, by axis."""
     literal: bool = False
-    """As printed: the decoder pools over observed and queried cells together, so that an
-    answer depends on what else is asked."""
+    """As printed: the decoder pools over observed and queried cells together, so that a
+    prediction depends on the other queries."""
     elementwise: bool = False
-    """Drop single elements in place of whole channels, as the released code does; in the
+    """Drop single elements instead of whole channels, as the released code does; in the
     literal form only."""
 
     def __post_init__(self) -> None:
@@ -116,12 +115,12 @@ class FactorizedConfig:
 
     @classmethod
     def paper(cls, levels: int, order: int = 2) -> FactorizedConfig:
-        """As in the text: encoder 220-220-100, no map after pooling, five decoder layers."""
+        """The model of the text: encoder 220-220-100, no map after pooling, five decoder layers."""
         return cls(levels, levels, order, literal=True)
 
     @classmethod
     def released(cls, levels: int, order: int = 2) -> FactorizedConfig:
-        """As in the code that was released: a learned map per side, single elements dropped."""
+        """The model of the released code: a learned map per side, single elements dropped."""
         return cls(levels, levels, order, maps=True, literal=True, elementwise=True)
 
 
@@ -132,7 +131,7 @@ class ResidualConfig:
     in_channels: int
     """Channels of an observed cell."""
     out_channels: int
-    """Channels of an answer."""
+    """Channels of an output."""
     order: int = 2
     """Number of axes."""
     width: int = 64
@@ -140,24 +139,24 @@ class ResidualConfig:
     depth: int = 8
     """Blocks, the first of which lifts the input to ``width``; a last layer follows them."""
     pooling: tuple[Pooling, ...] = ("mean", "attention")
-    """What cells read of the groups they belong to, from the second block on."""
+    """Poolings of the groups that a cell belongs to, from the second block on."""
     heads: int = 8
     """Heads of attention and of least squares."""
     rank: int = 4
     """Features of each least-squares regression."""
     counts: bool = True
-    """Whether cells also read how many cells their groups have."""
+    """Whether a cell also reads the sizes of its groups."""
     activation: Activation = "leaky_relu"
     """Leaky or gated units; gated ones have twice the weights."""
     dropout: float = 0.15
     """Share of channels dropped after every block."""
     prior: int = 0
-    """Rank of the factorization that cells start from and answers are relative to; 0: none."""
+    """Rank of the factorization that cells start from and outputs are relative to; 0: none."""
     compared: int = 150_000_000_000
-    """Entries of the table, times members who speak of those they are alike, at most: then those
-    with the most cells do. Two cores take ten seconds for as many."""
+    """Budget of the neighbour comparison, table entries times compared members. Above it only the
+    members with the most cells are compared. Two cores take ten seconds for the default."""
     features: tuple[int, ...] = ()
-    """Features that the members of each axis have."""
+    """Number of member features, by axis."""
 
     def __post_init__(self) -> None:
         _check_config(self)
@@ -173,20 +172,37 @@ class ResidualConfig:
         return cls(in_channels, out_channels, order)
 
 
-def _check_config(config: SelfSupervisedConfig | FactorizedConfig | ResidualConfig) -> None:
-    """Every number within its range; a tuple's numbers too."""
+ModelConfig = SelfSupervisedConfig | FactorizedConfig | ResidualConfig
+
+
+def build(config: ModelConfig, seed: int = 0) -> MemoryModel:
+    """Make the model that a configuration describes, with weights drawn from ``seed``."""
+    from exchangeable.models.paper import FactorizedAutoencoder, SelfSupervisedModel
+    from exchangeable.models.residual import ResidualModel
+
+    match config:
+        case SelfSupervisedConfig():
+            return SelfSupervisedModel(config, seed)
+        case FactorizedConfig():
+            return FactorizedAutoencoder(config, seed)
+        case ResidualConfig():
+            return ResidualModel(config, seed)
+
+
+def _check_config(config: ModelConfig) -> None:
+    """Raise unless every number, those in tuples too, is within its range."""
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.name in ("dropout", "hidden_share"):
+        if field.name == "dropout":
             if not 0 <= value < 1:
-                raise ValueError(f"{field.name} must be in [0, 1), but is {value}")
+                raise ValueError(f"dropout must be in [0, 1), but is {value}")
         elif isinstance(value, float):
             raise ValueError(f"{field.name} must be a whole number, but is {value}")
         elif isinstance(value, int) and not isinstance(value, bool):
             _check_whole(field.name, value, 0 if field.name == "prior" else 1)
         elif field.name in ("encoder", "decoder", "factor_sizes", "features") and value:
-            for number in value:
-                _check_whole(field.name, number, 0 if field.name == "features" else 1)
+            for size in value:
+                _check_whole(field.name, size, 0 if field.name == "features" else 1)
     if config.features and len(config.features) != config.order:
         raise ValueError(
             f"features must give a number for each of {config.order} axes, but are "
@@ -201,6 +217,6 @@ def _check_paper(config: SelfSupervisedConfig | FactorizedConfig) -> None:
         raise ValueError("single elements are dropped with literal=True only")
 
 
-def _check_whole(name: str, number: int, least: int) -> None:
-    if not isinstance(number, int) or number < least:
-        raise ValueError(f"{name} must be a whole number of {least} or more, but is {number}")
+def _check_whole(name: str, value: int, minimum: int) -> None:
+    if not isinstance(value, int) or value < minimum:
+        raise ValueError(f"{name} must be a whole number of {minimum} or more, but is {value}")

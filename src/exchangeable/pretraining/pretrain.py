@@ -28,7 +28,7 @@ from torch import Tensor
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.support import Support
 from exchangeable.errors import InputError
-from exchangeable.models.configs import ResidualConfig
+from exchangeable.models.configs import ResidualConfig, build
 from exchangeable.models.memory import ANCHOR, KNOWN_OF_AN_AXIS, MemoryModel
 from exchangeable.models.prior import Prior
 from exchangeable.pretraining.synthetic import draw
@@ -40,7 +40,6 @@ from exchangeable.training.config import TrainingConfig
 from exchangeable.training.examples import Example
 from exchangeable.training.loop import How, Run, RunProgress, Task, encoding, take_step
 from exchangeable.training.masking import hidden
-from exchangeable.training.recipes import build
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedModel
 from exchangeable.values.codecs import ScaleFree, ValueStats
 from exchangeable.values.scale import Scale

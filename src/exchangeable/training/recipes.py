@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from exchangeable.errors import InputError
-from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
-from exchangeable.models.memory import MemoryModel
+from exchangeable.models.configs import (
+    FactorizedConfig,
+    ModelConfig,
+    ResidualConfig,
+)
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.codecs import Codec
-
-ModelConfig = SelfSupervisedConfig | FactorizedConfig | ResidualConfig
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,3 @@ def recipe_of(name: str) -> Recipe:
     if name not in RECIPES:
         raise InputError(f"a recipe is one of {', '.join(RECIPES)}, but this is {name!r}")
     return RECIPES[name]
-
-
-def build(config: ModelConfig, seed: int = 0) -> MemoryModel:
-    """The model that a configuration describes, with weights drawn from a seed."""
-    from exchangeable.models.paper import FactorizedAutoencoder, SelfSupervisedModel
-    from exchangeable.models.residual import ResidualModel
-
-    match config:
-        case SelfSupervisedConfig():
-            return SelfSupervisedModel(config, seed)
-        case FactorizedConfig():
-            return FactorizedAutoencoder(config, seed)
-        case ResidualConfig():
-            return ResidualModel(config, seed)

@@ -19,7 +19,13 @@ from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.errors import InputError
-from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSupervisedConfig
+from exchangeable.models.configs import (
+    FactorizedConfig,
+    ModelConfig,
+    ResidualConfig,
+    SelfSupervisedConfig,
+    build,
+)
 from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.devices import Precision
@@ -28,7 +34,6 @@ from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.loop import How, Run, RunProgress, Task, train
 from exchangeable.training.plan import plan_step
-from exchangeable.training.recipes import ModelConfig, build
 from exchangeable.values.codecs import Codec, codec_of_json, codec_to_json
 
 _CONFIGS: dict[str, type[ModelConfig]] = {
@@ -41,6 +46,9 @@ TRAINED_ON = "trained on"
 """The fact that says which tables, where these are not one."""
 SYNTHETIC = "synthetic tables alone"
 ITS_TABLE = "the table that is named above by its fingerprint"
+
+REMOVED_SETTINGS = frozenset({"hidden_share"})
+"""Settings in older folders that configurations no longer have; no result depended on them."""
 
 MEMBERS = "members."
 """Begins the names of tensors beside the weights: features of the members of one table."""
@@ -97,7 +105,7 @@ class TrainedModel:
         """From what ``parts`` gave; anything that does not fit is wrong input."""
         try:
             made = _CONFIGS[described["architecture"]]
-            config = made(**_tuples(described["model"]))
+            config = made(**_tuples(_without_removed(described["model"])))
             model = build(config).eval()
             own = {k: w for k, w in weights.items() if not k.startswith(MEMBERS)}
             model.load_state_dict(own)
@@ -272,9 +280,10 @@ def _standing(
         return None
     stored = checkpoint.load(folder)
     described, _ = wanted.parts()
+    before = {**stored.config, "model": _without_removed(stored.config.get("model", {}))}
     for part in described:
         # What was saved went through JSON, where tuples are lists.
-        if stored.config.get(part) != json.loads(json.dumps(described[part])):
+        if before.get(part) != json.loads(json.dumps(described[part])):
             raise InputError(
                 f"{folder}: a run can be resumed with the settings it was started with, but its "
                 f"{part} differs"
@@ -311,6 +320,11 @@ def fingerprint_of(task: Task) -> str:
     tensors = [t for part in parts for t in (part.support.index, part.values)]
     tensors += [f for f in task.features or () if f is not None]
     return checkpoint.fingerprint(*[tensor.cpu().numpy() for tensor in tensors])
+
+
+def _without_removed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a model's stored settings without those that configurations no longer have."""
+    return {name: value for name, value in settings.items() if name not in REMOVED_SETTINGS}
 
 
 def _tuples(stored: dict[str, Any]) -> dict[str, Any]:

@@ -30,8 +30,10 @@ from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
 from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime.files import write_whole
-from exchangeable.training.loop import How, Run, RunProgress, Task, answer, train
+from exchangeable.training.loop import How, answer, train
 from exchangeable.training.recipes import build
+from exchangeable.training.run import Run, RunProgress
+from exchangeable.training.task import Task
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution, Normal
 from paper import methods, problems

@@ -43,6 +43,7 @@ from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.random import check_seed
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.recipes import FINETUNING
+from exchangeable.training.task import ValidationSplit
 from exchangeable.values.scale import Kind
 
 
@@ -271,7 +272,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         seed = check_seed(self.seed)
         usual = replace(FINETUNING, seed=seed)
         chosen = training or (usual if steps is None else replace(usual, steps=steps))
-        split = fits.Validation(self.validation, seed)
+        split = ValidationSplit(self.validation, seed)
         self._take(fits.finetuned(self._fitted(), chosen, split, progress))
         return self
 

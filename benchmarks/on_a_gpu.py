@@ -25,7 +25,9 @@ from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.cuda_graph import CapturedStep
-from exchangeable.training.loop import Run, Task, train
+from exchangeable.training.loop import train
+from exchangeable.training.run import Run
+from exchangeable.training.task import Task
 from exchangeable.values.codecs import OneHot, ValueStats
 from exchangeable.values.scale import Scale
 

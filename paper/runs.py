@@ -31,7 +31,9 @@ from exchangeable.errors import InputError
 from exchangeable.models.configs import build
 from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime.files import write_whole
-from exchangeable.training.loop import How, Run, RunProgress, Task, answer, train
+from exchangeable.training.loop import How, answer, train
+from exchangeable.training.run import Run, RunProgress
+from exchangeable.training.task import Task
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution, Normal
 from paper import methods, problems

@@ -27,8 +27,11 @@ from exchangeable.runtime.interruption import clear_about_memory
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
 from exchangeable.training import plan
-from exchangeable.training.loop import How, Run, Task, train, validation_rmse
-from exchangeable.training.trained_model import Execution, train_model
+from exchangeable.training.execution import Execution
+from exchangeable.training.loop import How, train, validation_rmse
+from exchangeable.training.run import Run
+from exchangeable.training.task import Task
+from exchangeable.training.train_model import train_model
 from exchangeable.values.codecs import OneHot, ValueStats
 from exchangeable.values.scale import Scale
 

@@ -21,8 +21,10 @@ from exchangeable.models.stream import Plan
 from exchangeable.testing import assert_same, random_array
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.examples import ExampleSource
-from exchangeable.training.loop import How, Run, Task, train, validation_rmse
+from exchangeable.training.loop import How, train, validation_rmse
+from exchangeable.training.run import Run
 from exchangeable.training.samplers import Full
+from exchangeable.training.task import Task
 from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
 from exchangeable.values.distributions import Normal, placed

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from exchangeable.baselines.neighbours import JUDGED
 from exchangeable.errors import InputError
 from exchangeable.models.configs import build
 from exchangeable.models.prior import Prior
 from exchangeable.pretraining.pretrain import (
-    JUDGED,
     LEARNED,
     Circumstances,
     course,

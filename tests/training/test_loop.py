@@ -21,14 +21,19 @@ from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
 from exchangeable.runtime import checkpoint, devices
 from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
+from exchangeable.runtime.progress import Progress
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import random_array
 from exchangeable.training import plan as plans
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.loop import How, Run, Task, train, validation_rmse
+from exchangeable.training.execution import Execution
+from exchangeable.training.loop import How, train, validation_rmse
 from exchangeable.training.masking import hidden, sampler_of
-from exchangeable.training.recipes import RECIPES, recipe_of
-from exchangeable.training.trained_model import Execution, TrainedModel, train_model
+from exchangeable.training.recipes import RECIPES, find_recipe
+from exchangeable.training.run import Run
+from exchangeable.training.task import Task
+from exchangeable.training.train_model import train_model
+from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
 from exchangeable.values.scale import Scale
 
@@ -198,7 +203,7 @@ def test_a_folder_with_the_removed_setting_hidden_share_loads_and_resumes(tmp_pa
 
 def test_resuming_says_what_it_finds(tmp_path):
     said = []
-    settings = {"say": said.append, "save_every": -1}
+    settings = {"progress": Progress(note=said.append), "save_every": -1}
 
     def go(config=QUICK, facts="x", data=None):
         return train_model(
@@ -507,7 +512,7 @@ def test_real_values_train_too():
 def test_recipes_have_names():
     assert set(RECIPES) == {"self-supervised", "factorized"}
     with pytest.raises(InputError, match="self-supervised, factorized"):
-        recipe_of("deep")
+        find_recipe("deep")
 
 
 def test_progress_is_told_as_it_goes():

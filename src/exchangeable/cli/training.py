@@ -30,7 +30,7 @@ from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
-    from exchangeable.training.loop import RunProgress
+    from exchangeable.training.run import RunProgress
     from exchangeable.training.trained_model import TrainedModel
 
 Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
@@ -98,11 +98,12 @@ def train(
     from exchangeable.runtime.devices import find_device, parse_size
     from exchangeable.runtime.processes import join_processes
     from exchangeable.runtime.random import check_seed
-    from exchangeable.training.recipes import recipe_of
-    from exchangeable.training.trained_model import Execution, train_model
-    from exchangeable.values.codecs import codec_for
+    from exchangeable.training.execution import Execution
+    from exchangeable.training.recipes import find_recipe
+    from exchangeable.training.task import ValidationSplit
+    from exchangeable.training.train_model import train_recipe
 
-    chosen, limit = recipe_of(recipe), parse_size(memory)
+    chosen, limit = find_recipe(recipe), parse_size(memory)
     seed = check_seed(seed)
     given = _given(
         steps=steps,
@@ -124,28 +125,25 @@ def train(
         cells, notes = fit.observed_cells(found, seed)
         output.say(*notes)
         members = Members.of(found, feature_files(features))
-        codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
-        config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
-        kept_back = fit.Validation(validation, seed)
-        task = fit.task_of(cells, members.values, kept_back)
         with progress_bar(processes) as progress:
-            trained = train_model(
-                config,
-                codec,
-                task,
-                training,
-                name=recipe,
-                facts=fit.facts_of(cells, kept_back, members),
-                execution=Execution(
+            trained = train_recipe(
+                recipe,
+                cells,
+                ValidationSplit(validation, seed),
+                Execution(
                     find_device(device),
-                    precision=precision,  # type: ignore[arg-type]
+                    precision=precision,  # type: ignore[arg-type]  # checked above
                     folder=out,
                     save_every=save_every,
                     memory=limit,
                     processes=processes,
-                    report=fit.reporting(progress),
-                    say=output.say,
+                    progress=replace(progress, note=output.say),
                 ),
+                members=members,
+                training=training,
+                encoding=encoding,  # type: ignore[arg-type]  # checked there
+                width=width,
+                depth=depth,
                 resume=resume,
             )
         _end(output, trained, out)
@@ -212,11 +210,11 @@ def pretrain(
 ) -> None:
     """Train a model on synthetic tables alone, for tables of any kind. Ctrl-C saves."""
     _check_out(out, force=False, resume=True)
-    from exchangeable.completion.fit import reporting
     from exchangeable.pretraining.pretrain import Circumstances, curriculum
     from exchangeable.pretraining.pretrain import pretrain as learn
     from exchangeable.runtime.devices import find_device
     from exchangeable.runtime.random import check_seed
+    from exchangeable.training.run import reporting
 
     plan = curriculum(seed=check_seed(seed), **_given(order=order, steps=steps, cells=cells))
     if workers is None:
@@ -285,19 +283,3 @@ def _shown(reading: Reading, name: str, split: str | None) -> Table:
         listed = ", ".join(known) or "none"
         raise InputError(f"split must be one that comes with the data ({listed}), but is {split!r}")
     return part(table, np.concatenate([known[split].train, known[split].validation]))
-
-
-def _resized(config: Any, width: int | None, depth: int | None) -> Any:
-    sizes = {name: n for name, n in {"width": width, "depth": depth}.items() if n is not None}
-    if sizes and not hasattr(config, "width"):
-        raise InputError("width and depth are of the self-supervised recipe, but this is another")
-    from exchangeable.models.configs import build
-    from exchangeable.runtime.interruption import clear_about_memory
-
-    try:
-        resized = replace(config, **sizes)
-        with clear_about_memory():
-            build(resized)  # some sizes do not go together, which only the layers know
-        return resized
-    except ValueError as error:
-        raise InputError(str(error)) from None

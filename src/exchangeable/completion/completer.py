@@ -33,8 +33,9 @@ from exchangeable.completion.predictors import (
 )
 from exchangeable.completion.recommend import keys_of
 from exchangeable.completion.storage import load_completer, save_completer
+from exchangeable.data.duplicates import Duplicates
 from exchangeable.data.frames import frame_of, native_frame
-from exchangeable.data.table import Duplicates, Table
+from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, missing_labels
 from exchangeable.errors import InputError
 from exchangeable.runtime.devices import find_device, parse_size
@@ -43,6 +44,7 @@ from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.random import check_seed
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.recipes import FINETUNING
+from exchangeable.training.task import ValidationSplit
 from exchangeable.values.scale import Kind
 
 
@@ -271,7 +273,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         seed = check_seed(self.seed)
         usual = replace(FINETUNING, seed=seed)
         chosen = training or (usual if steps is None else replace(usual, steps=steps))
-        split = fits.Validation(self.validation, seed)
+        split = ValidationSplit(self.validation, seed)
         self._take(fits.finetuned(self._fitted(), chosen, split, progress))
         return self
 

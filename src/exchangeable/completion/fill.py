@@ -17,8 +17,9 @@ from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.inputs import answer_names
 from exchangeable.data import parquet, text
+from exchangeable.data.duplicates import Duplicates
 from exchangeable.data.frames import native_frame
-from exchangeable.data.table import Duplicates, Table
+from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary, column_of
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress

@@ -22,7 +22,7 @@ from exchangeable import metrics
 from exchangeable._version import __version__
 from exchangeable.arrays.cells import Floats
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.fit import check_model, facts_of, in_label_order, observed_cells
+from exchangeable.completion.fit import check_model, in_label_order, observed_cells
 from exchangeable.completion.predictors import READ_TOGETHER, ModelPredictor, read_predictions
 from exchangeable.completion.update import updated
 from exchangeable.data import splits
@@ -31,6 +31,7 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.recipes import RECIPES
+from exchangeable.training.task import facts_of
 from exchangeable.values.codecs import draw_negatives_among
 
 if TYPE_CHECKING:

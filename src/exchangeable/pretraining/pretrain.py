@@ -38,8 +38,10 @@ from exchangeable.runtime.interruption import Interrupted, clear_about_memory, s
 from exchangeable.runtime.threads import threads_for
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.examples import Example
-from exchangeable.training.loop import How, Run, RunProgress, Task, encoding, take_step
+from exchangeable.training.loop import How, encoding, take_step
 from exchangeable.training.masking import hidden
+from exchangeable.training.run import Run, RunProgress
+from exchangeable.training.task import Task
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedModel
 from exchangeable.values.codecs import ScaleFree, ValueStats
 from exchangeable.values.scale import Scale

@@ -15,7 +15,8 @@ from exchangeable.models.memory import MemoryModel
 from exchangeable.models.stream import Keep, Plan
 from exchangeable.nn.pools import AttentionPool, CountPool, LeastSquaresPool, MaxPool, Pool
 from exchangeable.runtime.devices import Precision, autocast, format_size, free_memory, used_memory
-from exchangeable.training.loop import Task, encoding
+from exchangeable.training.loop import encoding
+from exchangeable.training.task import Task
 from exchangeable.values.codecs import Codec, loss_of
 
 _SAMPLE = 4096

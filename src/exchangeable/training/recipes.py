@@ -10,7 +10,9 @@ from exchangeable.models.configs import (
     FactorizedConfig,
     ModelConfig,
     ResidualConfig,
+    build,
 )
+from exchangeable.runtime.interruption import clear_about_memory
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.codecs import Codec
 
@@ -77,8 +79,25 @@ FINETUNING = replace(RECIPES["self-supervised"].training, learning_rate=1e-3)
 """How a trained model goes on with another table, whatever it was trained with."""
 
 
-def recipe_of(name: str) -> Recipe:
-    """A recipe by its name."""
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe of this name."""
     if name not in RECIPES:
         raise InputError(f"a recipe is one of {', '.join(RECIPES)}, but this is {name!r}")
     return RECIPES[name]
+
+
+def resize(config: ModelConfig, width: int | None = None, depth: int | None = None) -> ModelConfig:
+    """Replace the width and depth of a configuration where they are given."""
+    if width is None and depth is None:
+        return config
+    if isinstance(config, FactorizedConfig):
+        raise InputError("width and depth are of the residual recipe, but this is another")
+    width = config.width if width is None else width
+    depth = config.depth if depth is None else depth
+    try:
+        resized = replace(config, width=width, depth=depth)
+        with clear_about_memory():
+            build(resized)  # some sizes do not go together, which only the layers can check
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return resized

@@ -23,7 +23,7 @@ from exchangeable.training.plan import plan_step
 from exchangeable.training.recipes import find_recipe, resize
 from exchangeable.training.run import Run, reporting
 from exchangeable.training.task import Task, ValidationSplit, facts_of, fingerprint_of, task_of
-from exchangeable.training.trained_model import TrainedModel
+from exchangeable.training.trained_model import TrainedModel, without_removed
 from exchangeable.values.codecs import Codec, Encoding, codec_for
 
 if TYPE_CHECKING:
@@ -102,9 +102,10 @@ def _find_run(
         return None
     stored = checkpoint.load(folder)
     described, _ = wanted.parts()
+    before = {**stored.config, "model": without_removed(stored.config.get("model", {}))}
     for part in described:
         # What was saved went through JSON, where tuples are lists.
-        if stored.config.get(part) != json.loads(json.dumps(described[part])):
+        if before.get(part) != json.loads(json.dumps(described[part])):
             raise InputError(
                 f"{folder}: a run can be resumed with the settings it was started with, but its "
                 f"{part} differs"

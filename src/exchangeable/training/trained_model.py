@@ -97,7 +97,7 @@ class TrainedModel:
         """From what ``parts`` gave; anything that does not fit is wrong input."""
         try:
             made = _CONFIGS[described["architecture"]]
-            config = made(**_tuples(_without_removed(described["model"])))
+            config = made(**_tuples(without_removed(described["model"])))
             model = build(config).eval()
             own = {k: w for k, w in weights.items() if not k.startswith(MEMBERS)}
             model.load_state_dict(own)
@@ -181,7 +181,7 @@ _OF_ANY_TABLE = (
 """Where a model that was trained on synthetic tables is good, and where it is not."""
 
 
-def _without_removed(settings: dict[str, Any]) -> dict[str, Any]:
+def without_removed(settings: dict[str, Any]) -> dict[str, Any]:
     """Return a model's stored settings without those that configurations no longer have."""
     return {name: value for name, value in settings.items() if name not in REMOVED_SETTINGS}
 

@@ -104,6 +104,10 @@ def main() -> None:
                 file=sys.stderr, flush=True,
             )  # fmt: skip
     told = {"database": given.database, "kills": given.kills, "acknowledged": len(acknowledged)}
+    print(
+        f"{given.database}: {given.kills:,} kills, {len(acknowledged):,} acknowledged, "
+        f"{len(missing):,} lost"
+    )
     print(json.dumps({**told, "lost": len(missing)}))
     sys.exit(1 if missing else 0)
 

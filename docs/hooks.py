@@ -22,10 +22,6 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "README.md": "index.md",
 }
-    "CONTRIBUTING.md": "contributing.md",
-    "CHANGELOG.md": "changelog.md",
-    "README.md": "index.md",
-}
 # What a browser loads when it shows a page, in HTML and in style sheets.
 LOADED = re.compile(
     r"""(?:<(?:script|img|iframe|source|video|audio)\b[^>]*?\bsrc\s*=\s*["']?"""

@@ -19,6 +19,7 @@ from exchangeable.completion.predictors import ModelPredictor, Predictor, fit_ba
 from exchangeable.completion.select import backtest, predict_and_rank, tried
 from exchangeable.data.cell_order import sort_by_cell
 from exchangeable.data.members import Members
+from exchangeable.data.negatives import draw_negatives_among
 from exchangeable.data.splits import by_share
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
@@ -38,7 +39,7 @@ from exchangeable.training.trained_model import (
     train_model,
 )
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
-from exchangeable.values.codecs import ValueStats, codec_for, draw_negatives_among
+from exchangeable.values.codecs import ValueStats, codec_for
 from exchangeable.values.scale import Scale
 
 LARGEST = 1e100
@@ -165,7 +166,7 @@ def _by_validation(
     shown, kept = split.of(cells)
     if not len(kept):
         return UNCALIBRATED
-    return Calibration.found(predict_and_rank(reader(shown), kept.index, kept.values)[1])
+    return Calibration.fit(predict_and_rank(reader(shown), kept.index, kept.values)[1])
 
 
 def check_model(name: str) -> None:

@@ -61,7 +61,7 @@ def draw(panels: Any, number: int, asked: Asked) -> float:
     truth = torch.from_numpy(asked.problem.values[asked.hidden])
     shares, colour = held(answers, truth), f"C{number}"
     panels[0].plot(PROMISED, shares, ".-", lw=1, color=colour, label=asked.name)
-    plain = answers.answers if isinstance(answers, Calibrated) else answers
+    plain = answers.predictions if isinstance(answers, Calibrated) else answers
     if isinstance(plain, OnLevels) and len(plain.levels) <= MOST_LEVELS:
         panels[1].plot(*came(plain, truth), ".-", lw=1, color=colour, label=asked.name)
     return float(shares[list(PROMISED).index(0.8)])

@@ -27,7 +27,7 @@ from exchangeable.training.samplers import Full
 from exchangeable.training.task import Task
 from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
-from exchangeable.values.distributions import Normal, placed
+from exchangeable.values.distributions import Normal, location_for_mean
 from exchangeable.values.scale import Scale
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
@@ -78,7 +78,7 @@ def test_a_model_that_says_nothing_answers_what_the_prior_does():
     reference = ValueStats(STARS, 3.0, 1.2, (1.0, 5.0))
     prior = torch.tensor([[0.4, 0.6], [-0.3, 0.4]], dtype=torch.float64)
     levels = reference.standardised(reference.levels(prior))
-    where = torch.stack([placed(*prior.T, levels), prior[:, 1]], dim=1)
+    where = torch.stack([location_for_mean(*prior.T, levels), prior[:, 1]], dim=1)
     found = CODEC.read(torch.cat([torch.zeros(2, 5), where], dim=1), reference)
     expected = 3 + 1.2 * prior[:, 0]
     assert found.mean().tolist() == pytest.approx(expected.tolist(), abs=1e-6)
@@ -103,7 +103,10 @@ def test_a_normal_is_placed_so_that_its_mean_on_levels_is_the_one_asked_for():
     mean = torch.tensor([1.1, 2.0, 3.0, 4.6, 4.9, 7.0], dtype=torch.float64)
     for width in (0.3, 1.0, 2.0):
         deviation = torch.full_like(mean, width)
-        found = Normal(placed(mean, deviation, levels), deviation, levels).probabilities() @ levels
+        found = (
+            Normal(location_for_mean(mean, deviation, levels), deviation, levels).probabilities()
+            @ levels
+        )
         assert found.tolist() == pytest.approx([1.1, 2.0, 3.0, 4.6, 4.9, 4.96], abs=0.02)
 
 

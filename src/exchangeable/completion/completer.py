@@ -188,7 +188,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         cells, own, values = recommends.cells_of(self.table_, member, place, ratings)
         # Only a new member's own cells are computed, and nothing of its axis is copied.
         if code == UNKNOWN and self.table_.scale.kind != "positives":
-            updates.check_scale(values, self.cells_.scale)
+            self.cells_.scale.check(values)
             recommends.check_distinct(self.table_, own, place)
             predictor = self.predictor_.newcomer(place, own, values)
             if predictor is not None:

@@ -17,6 +17,7 @@ from exchangeable.completion.predictors import ModelPredictor, Predictor, fit_ba
 from exchangeable.completion.select import backtest, predict_and_rank, tried
 from exchangeable.data.cell_order import sort_by_cell
 from exchangeable.data.members import Members
+from exchangeable.data.negatives import draw_negatives_among
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.pretraining import bundled
@@ -30,7 +31,6 @@ from exchangeable.training.task import ValidationSplit, facts_of, task_of
 from exchangeable.training.train_model import train_model, train_recipe
 from exchangeable.training.trained_model import ITS_TABLE, SYNTHETIC, TRAINED_ON, TrainedModel
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
-from exchangeable.values.codecs import draw_negatives_among
 from exchangeable.values.scale import Scale
 
 LARGEST = 1e100
@@ -152,7 +152,7 @@ def _by_validation(
     shown, kept = split.of(cells)
     if not len(kept):
         return UNCALIBRATED
-    return Calibration.found(predict_and_rank(reader(shown), kept.index, kept.values)[1])
+    return Calibration.fit(predict_and_rank(reader(shown), kept.index, kept.values)[1])
 
 
 def check_model(name: str) -> None:

@@ -70,7 +70,7 @@ class Trial:
         rmse = {name: metrics.rmse(values, column) for name, column in means.items()}
         own = ranks[min(rmse, key=lambda name: rmse[name])]
         coverage = float(((own >= 0.1) & (own <= 0.9)).mean())
-        return cls(len(values), rmse, coverage, Calibration.found(own))
+        return cls(len(values), rmse, coverage, Calibration.fit(own))
 
     @property
     def best(self) -> str:

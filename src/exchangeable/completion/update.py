@@ -16,7 +16,6 @@ from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
-from exchangeable.values.scale import Scale
 
 _AT_ONCE = 2**20  # cells
 DUE_AFTER = 0.05
@@ -34,7 +33,7 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
     index, values = np.stack(coded, axis=1)[seen], added.values[seen]
     if not len(values):
         raise InputError("new cells must have values, but none has one")
-    check_scale(values, fitted.cells.scale)
+    fitted.cells.scale.check(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
     known = ~np.isnan(table.values)  # rows without a value were questions, which are answered
     observed = Cells(table.index[known], table.values[known], table.shape, table.scale)
@@ -96,19 +95,6 @@ def refresh_is_due(fitted: Fitted) -> bool:
     others' is left out, and that is about in proportion to their share.
     """
     return fitted.folded > DUE_AFTER * (len(fitted.cells) - fitted.folded)
-
-
-def check_scale(values: NDArray[np.float64], scale: Scale) -> None:
-    """Raise unless new values are on the scale of the known ones."""
-    if not scale.levels:
-        return
-    levels = np.asarray(scale.levels)
-    off = np.abs(values[:, None] - levels[None, :]).min(axis=1) > 1e-9
-    if off.any():
-        raise InputError(
-            f"new values must be on the table's scale ({scale}), but {values[off][0]:g} is not; "
-            f"fit again if the scale has grown"
-        )
 
 
 def _zeros_beside(index: Index, known: Cells, generator: np.random.Generator) -> Index:

@@ -26,13 +26,13 @@ from exchangeable.completion.fit import check_model, in_label_order, observed_ce
 from exchangeable.completion.predictors import READ_TOGETHER, ModelPredictor, read_predictions
 from exchangeable.completion.update import updated
 from exchangeable.data import splits
+from exchangeable.data.negatives import draw_negatives_among
 from exchangeable.data.splits import Split
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.recipes import RECIPES
 from exchangeable.training.task import facts_of
-from exchangeable.values.codecs import draw_negatives_among
 
 if TYPE_CHECKING:
     from exchangeable.datasets.source import Dataset

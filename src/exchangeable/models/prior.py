@@ -22,7 +22,7 @@ from exchangeable.baselines.similarity import Joined, Similarity
 from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.models.memory import MemoryModel
 from exchangeable.values.codecs import ValueStats
-from exchangeable.values.distributions import placed
+from exchangeable.values.distributions import location_for_mean
 
 PLACED_AT_ONCE = 1 << 16
 
@@ -140,7 +140,7 @@ class Prior:
         if len(levels) < 2:
             return mean
         parts = zip(mean.split(PLACED_AT_ONCE), deviation.split(PLACED_AT_ONCE), strict=True)
-        return torch.cat([placed(*part, levels) for part in parts])
+        return torch.cat([location_for_mean(*part, levels) for part in parts])
 
     def newcomer(self, axis: int, observed: ExchangeableArray) -> Prior:
         """With one new member of an axis, number 0 there, known by its own cells."""

@@ -38,12 +38,12 @@ from exchangeable.runtime.interruption import Interrupted, clear_about_memory, s
 from exchangeable.runtime.threads import threads_for
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.examples import Example
-from exchangeable.training.loop import How, encoding, take_step
+from exchangeable.training.loop import How, take_step
 from exchangeable.training.masking import hidden
 from exchangeable.training.run import Run, RunProgress
 from exchangeable.training.task import Task
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedModel
-from exchangeable.values.codecs import ScaleFree, ValueStats
+from exchangeable.values.codecs import ScaleFree, ValueStats, encoder
 from exchangeable.values.scale import Scale
 
 AHEAD = 4
@@ -327,7 +327,7 @@ def error_of(model: MemoryModel, shown: Example, reference: ValueStats) -> float
     assert known is not None
     truth = shown.cells.values[shown.hide].squeeze(1).double()
     with autocast(truth.device, "auto"):
-        encode = encoding(codec, reference)
+        encode = encoder(codec, reference)
         outputs = model.predict_hidden(shown.cells, shown.hide, encode=encode, known=known)
     none = torch.cat([torch.zeros_like(outputs[:, :-2]), outputs[:, -2:]], dim=1)
     mine, before = (codec.read(part.double(), reference).mean() - truth for part in (outputs, none))

@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
-from exchangeable.completion import fit, recommend, update
+from exchangeable.completion import fit, recommend
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.predictors import Predictor, read_predictions
 from exchangeable.data.table import Table
@@ -238,7 +238,7 @@ class Engine:
         values = np.array([value for _, value in cells], dtype=np.float64)
         if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fit.LARGEST:
             raise InputError(f"values must be numbers of at most {fit.LARGEST:g} in size")
-        update.check_scale(values, facts.scale)
+        facts.scale.check(values)
         with self._writer():
             version = self.store.put(cells)
             self._tell(Change(version, tuple(cells)))

@@ -34,7 +34,8 @@ from exchangeable.training.masking import sampler_of
 from exchangeable.training.run import Run, RunProgress, _check_finite
 from exchangeable.training.samplers import Full, Sampler
 from exchangeable.training.task import Task
-from exchangeable.values.codecs import Codec, ValueStats, loss_of
+from exchangeable.values.codecs import Codec, ValueStats, encoder
+from exchangeable.values.losses import loss_of
 
 READ_AT_ONCE = 2**17
 """Cells that are answered together, which bounds the memory that answering takes."""
@@ -140,7 +141,7 @@ def take_step(
         outputs = captured(writers, run.drops, known).index_select(0, mine)
     elif config.hide == "nothing":
         with autocast(device, how.precision):
-            seen = encoded(some, codec, task.reference)
+            seen = some.map_values(encoder(codec, task.reference))
             outputs = run.model(seen, some.support, task.features, run.drops)
     else:
         with autocast(device, how.precision):
@@ -149,7 +150,7 @@ def take_step(
                 hide,
                 task.features,
                 run.drops,
-                encode=encoding(codec, task.reference),
+                encode=encoder(codec, task.reference),
                 known=known,
                 plan=how.plan,
                 processes=how.processes,
@@ -193,7 +194,7 @@ def _captured(
         run.model,
         task.observed,
         task.features,
-        encoding(codec, task.reference),
+        encoder(codec, task.reference),
         lambda: autocast(device, how.precision),
     )
 
@@ -205,24 +206,6 @@ def _sum_gradients(model: MemoryModel, processes: Processes) -> None:
         own = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
         for weight, total in zip(weights, processes.summed(own), strict=True):
             weight.grad = total
-
-
-def encoded(
-    observed: ExchangeableArray,
-    codec: Codec,
-    reference: ValueStats,
-    dtype: torch.dtype = torch.float32,
-) -> ExchangeableArray:
-    """Observed values as the channels that a model takes."""
-    values = encoding(codec, reference, dtype)(observed.values)
-    return ExchangeableArray.unchecked(observed.support, values)
-
-
-def encoding(
-    codec: Codec, reference: ValueStats, dtype: torch.dtype = torch.float32
-) -> Callable[[Tensor], Tensor]:
-    """What makes the channels that a model takes of values (E, 1)."""
-    return lambda values: codec.encode(values.squeeze(1), reference).to(dtype)
 
 
 @torch.no_grad()
@@ -239,8 +222,9 @@ def answer(
 ) -> Tensor:
     """What a model gives out for the queries, observed values as they come: (Q, O)."""
     if model.literal:
-        return model(encoded(observed, codec, reference), queries, features)
-    encode = encoding(codec, reference)
+        encoded = observed.map_values(encoder(codec, reference))
+        return model(encoded, queries, features)
+    encode = encoder(codec, reference)
     prior = prior or fit_prior(model, observed, reference)
     memory = model.condition(
         observed, features, encode=encode, prior=prior, plan=plan, processes=processes

@@ -15,9 +15,9 @@ from exchangeable.models.memory import MemoryModel
 from exchangeable.models.stream import Keep, Plan
 from exchangeable.nn.pools import AttentionPool, CountPool, LeastSquaresPool, MaxPool, Pool
 from exchangeable.runtime.devices import Precision, autocast, format_size, free_memory, used_memory
-from exchangeable.training.loop import encoding
 from exchangeable.training.task import Task
-from exchangeable.values.codecs import Codec, loss_of
+from exchangeable.values.codecs import Codec, encoder
+from exchangeable.values.losses import loss_of
 
 _SAMPLE = 4096
 _LEAST = 256  # cells that pass at a time: fewer would take for ever
@@ -52,7 +52,7 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         # What is kept must live until all of it was counted, and so must the loss.
-        encode = encoding(codec, task.reference)
+        encode = encoder(codec, task.reference)
         known = some.values.new_ones(len(some), model.known_channels).float()
         outputs = model.predict_hidden(
             some,

@@ -26,7 +26,7 @@ from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime import checkpoint
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.run import Run
-from exchangeable.values.codecs import Codec, codec_of_json, codec_to_json
+from exchangeable.values.codecs import Codec, codec_from_json, codec_to_json
 
 _CONFIGS: dict[str, type[ModelConfig]] = {
     "self-supervised": SelfSupervisedConfig,
@@ -103,7 +103,7 @@ class TrainedModel:
             model.load_state_dict(own)
             return cls(
                 config,
-                codec_of_json(described["codec"]),
+                codec_from_json(described["codec"]),
                 model,
                 TrainingConfig(**described["training"]),
                 str(described["name"]),

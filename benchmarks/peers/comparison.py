@@ -31,9 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from exchangeable.completion.fit import in_label_order
+from exchangeable.data.splits import split_by_name
 from exchangeable.datasets import load
-from exchangeable.evaluation.comparison import split_of
 
 HERE = Path(__file__).parent
 PINNED = HERE / "requirements.txt"
@@ -65,8 +64,8 @@ RUNS = {
 def movielens(name: str, split: str) -> Arrays:
     """A dataset with its own labels; seed 0 where the split is drawn, as in ``evaluate``."""
     dataset = load(name)
-    table = dataset.table if split in dataset.splits else in_label_order(dataset.table)
-    parts = split_of(table, dataset.splits, split, test=0.1, seed=0)
+    table = dataset.table if split in dataset.splits else dataset.table.in_label_order()
+    parts = split_by_name(table, dataset.splits, split, test=0.1, seed=0)
     labels = [v.decode(table.index[:, a]).to_numpy() for a, v in enumerate(table.vocabularies)]
     columns = dict(zip(("users", "items", "values"), [*labels, table.values], strict=True))
     seen = np.concatenate([parts.train, parts.validation])

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from paper.lib.command import run_command
@@ -35,7 +33,7 @@ def row(name: str, title: str) -> str:
         return f"| {title} | – | – | – | – |"
     cells = len(table.values)
     sizes = " × ".join(f"{size:,}" for size in table.shape)
-    values = table.values[~np.isnan(table.values)]
+    values = table.values[table.is_observed]
     kind = str(table.scale) if len(values) else "given or not known"
     return f"| {title} | {sizes} | {cells:,} | {cells / math.prod(table.shape):.3%} | {kind} |"
 

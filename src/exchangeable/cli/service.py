@@ -14,12 +14,13 @@ from exchangeable.cli.common import (
     Device,
     Model,
     Output,
-    Reading,
     Seed,
+    open_table,
     report_errors,
     with_table_options,
 )
 from exchangeable.cli.completion import stem_of
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def serve(
     model: Model = "auto",
     seed: Seed = 0,
     device: Device = "auto",
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
 ) -> None:  # fmt: skip
     """Put a table behind HTTP, with a page to look at; what is written to it is kept."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
@@ -72,7 +73,7 @@ def serve(
     if db is None and not file.exists():  # found out before a file is made
         _check_there(name)
     with closing(at.bound()) as taken, closing(Store.open(db or f"sqlite:///{file}")) as store:
-        make = filled(store, table, name, reading, model, seed, device, output)
+        make = filled(store, table, name, options, model, seed, device, output)
         output.say(f"reading {store.facts.source}")
         desk = Engine(store, make)
         if desk.standing.completer is not None:
@@ -93,7 +94,7 @@ def filled(
     store: Store,
     table: str | None,
     name: str,
-    reading: Reading,
+    options: TableOptions,
     model: str,
     seed: int,
     device: str,
@@ -116,14 +117,14 @@ def filled(
     if saved if store.empty else store.facts.completer:
         if not checkpoint.exists(source):
             raise InputError(f"{store.place} is of the saved completer {source}, which is gone")
-        if model != "auto" or reading != DEFAULTS:
+        if model != "auto" or options != DEFAULTS:
             raise InputError(f"{source} is a saved completer: give no options for reading or model")
         completer = Completer.load(source, device=device)
         make, found = factory_like(completer), completer.table_
     else:
         make = completer_factory(model, seed, device)
     if store.empty:
-        found = found or reading.open(name)[0]
+        found = found or open_table(name, options)[0]
         output.say(*found.found)
         store.fill(name, found, completer=saved)
     else:

@@ -18,14 +18,15 @@ from exchangeable.cli.common import (
     Force,
     Memory,
     Output,
-    Reading,
     Seed,
     TableArgument,
     feature_files,
+    open_table,
     progress_bar,
     report_errors,
     with_table_options,
 )
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def train(
     device: Device = "auto",
     memory: Memory = None,
     force: Force = False,
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on.
@@ -93,8 +94,8 @@ def train(
     Under torchrun several processes share the cells, and the first of them saves.
     """
     _check_out(out, force, resume, ", --resume goes on with it")
-    from exchangeable.completion import fit
-    from exchangeable.data.members import Members
+    from exchangeable.data.features import TableFeatures
+    from exchangeable.data.negatives import observed_cells
     from exchangeable.runtime.devices import find_device, parse_size
     from exchangeable.runtime.processes import join_processes
     from exchangeable.runtime.random import check_seed
@@ -120,11 +121,10 @@ def train(
     _check_precision(precision)
     with join_processes() as processes:
         output = Output(as_json, processes)
-        found = _shown(reading, table, split)
-        found = fit.in_label_order(found)
-        cells, notes = fit.observed_cells(found, seed)
+        found = _shown(options, table, split).in_label_order()
+        cells, notes = observed_cells(found, seed)
         output.say(*notes)
-        members = Members.of(found, feature_files(features))
+        members = TableFeatures.of(found, feature_files(features))
         with progress_bar(processes) as progress:
             trained = train_recipe(
                 recipe,
@@ -165,7 +165,7 @@ def finetune(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Train a model further on a table of yours; what does not help is not kept."""
@@ -185,7 +185,7 @@ def finetune(
     )
     training = replace(FINETUNING, **given)
     completer = Completer(model, seed=seed, device=device, validation=validation)
-    completer.fit_table(_shown(reading, table, split), features=feature_files(features))
+    completer.fit_table(_shown(options, table, split), features=feature_files(features))
     output.say(*completer.notes_)
     with progress_bar() as progress:
         completer.finetune(training=training, progress=progress)
@@ -269,17 +269,15 @@ def _check_precision(precision: str) -> None:
         raise InputError(f"precision must be auto, float32 or bfloat16, but is {precision!r}")
 
 
-def _shown(reading: Reading, name: str, split: str | None) -> Table:
+def _shown(options: TableOptions, name: str, split: str | None) -> Table:
     """The table, or what a split of it shows for training."""
     import numpy as np
 
-    from exchangeable.evaluation.comparison import part
-
-    table, dataset = reading.open(name)
+    table, dataset = open_table(name, options)
     if split is None:
         return table
     known = {} if dataset is None else dataset.splits
     if split not in known:
         listed = ", ".join(known) or "none"
         raise InputError(f"split must be one that comes with the data ({listed}), but is {split!r}")
-    return part(table, np.concatenate([known[split].train, known[split].validation]))
+    return table.take(np.concatenate([known[split].train, known[split].validation]))

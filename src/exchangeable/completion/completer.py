@@ -24,7 +24,7 @@ from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index
 from exchangeable.completion import fit as fits
 from exchangeable.completion import recommend as recommends
 from exchangeable.completion import update as updates
-from exchangeable.completion.inputs import answer_names, checked_input
+from exchangeable.completion.inputs import checked_input
 from exchangeable.completion.predictors import (
     ModelPredictor,
     Predictor,
@@ -33,8 +33,8 @@ from exchangeable.completion.predictors import (
 )
 from exchangeable.completion.recommend import keys_of
 from exchangeable.completion.storage import load_completer, save_completer
-from exchangeable.data.duplicates import Duplicates
 from exchangeable.data.frames import frame_of, native_frame
+from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, missing_labels
 from exchangeable.errors import InputError
@@ -117,7 +117,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         if not isinstance(self.training, TrainingConfig | None):
             raise InputError(f"training must be a TrainingConfig, but is {self.training!r}")
         given = fits.FitRequest(
-            fits.in_label_order(table),
+            table.in_label_order(),
             model=str(self.model),
             seed=check_seed(self.seed),
             device=find_device(self.device),
@@ -183,7 +183,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         place = self._axis(axis)
         code = int(self.table_.vocabularies[place].encode(column_of("member", [member]))[0])
         if ratings is None:
-            seen = self.table_.index[~np.isnan(self.table_.values)]
+            seen = self.table_.index[self.table_.is_observed]
             return self._best(n, place, code, given or {}, self.predictor_, seen)
         cells, own, values = recommends.cells_of(self.table_, member, place, ratings)
         # Only a new member's own cells are computed, and nothing of its axis is copied.
@@ -217,7 +217,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             for a, axis in enumerate(table.axes)
             if a != place
         }
-        named = zip(answer_names(table), found, strict=True)
+        named = zip(table.prediction_columns, found, strict=True)
         columns |= {name: pl.Series(name, column) for name, column in named}
         return native_frame(columns, table.native)
 

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from exchangeable.arrays.cells import Cells
 from exchangeable.baselines import BASELINES
 from exchangeable.completion.predictors import ModelPredictor, Predictor, fit_baseline
 from exchangeable.completion.select import backtest, predict_and_rank, tried
-from exchangeable.data.cell_order import sort_by_cell
-from exchangeable.data.members import Members
-from exchangeable.data.negatives import draw_negatives_among
+from exchangeable.data.features import TableFeatures
+from exchangeable.data.negatives import observed_cells
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.pretraining import bundled
@@ -31,7 +29,6 @@ from exchangeable.training.task import ValidationSplit, facts_of, task_of
 from exchangeable.training.train_model import train_model, train_recipe
 from exchangeable.training.trained_model import ITS_TABLE, SYNTHETIC, TRAINED_ON, TrainedModel
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
-from exchangeable.values.scale import Scale
 
 LARGEST = 1e100
 """Squares of larger values, and sums of these, would overflow."""
@@ -87,10 +84,10 @@ def fit(given: FitRequest) -> Fitted:
         predictor = fit_baseline(name, cells, given.seed, given.progress.part(0, 1, name))
         predictor = replace(predictor, calibration=calibration)
         return Fitted(given.table, cells, predictor, notes, name)
-    members = Members.of(given.table, given.features)
+    members = TableFeatures.of(given.table, given.features)
     reader = partial(
         ModelPredictor.of,
-        features=members.values,
+        features=members.to_tensors(),
         device=given.device,
         memory=given.memory,
         processes=given.processes,
@@ -112,7 +109,7 @@ def fit(given: FitRequest) -> Fitted:
         check_model(name)
         pretrained = name == bundled.NAME
         trained = bundled.shipped(given.table.order) if pretrained else TrainedModel.load(name)
-        members.check(trained)
+        trained.check_feature_names(members.names)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
     further: list[str] = []
     model = reader(trained, cells, progress=replace(given.progress, note=further.append))
@@ -200,65 +197,6 @@ def finetuned(
     calibration = _by_validation(split, fitted.cells, reader)
     predictor = replace(reader(fitted.cells), calibration=calibration)
     return replace(fitted, predictor=predictor, notes=(*fitted.notes, *_told(better)))
-
-
-def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
-    """The cells that have a value; where all are positives, with zeros drawn among the others."""
-    seen: NDArray[np.bool_] | slice = slice(len(table))
-    if np.isnan(table.values[seen]).any():
-        seen = ~np.isnan(table.values)
-    index, values = table.index[seen], table.values[seen]  # no copy where those without come last
-    if table.scale.kind != "positives":
-        return Cells(index, values, table.shape, table.scale), table.found
-    # Of members without a cell nothing is known, not even what they left out.
-    members = [np.flatnonzero(np.bincount(index[:, axis])) for axis in range(table.order)]
-    draws = np.random.default_rng(seed)
-    drawn = draw_negatives_among(members, index, table.shape, len(index), draws)
-    cells = Cells(
-        np.concatenate([index, drawn]),
-        np.concatenate([np.ones(len(index)), np.zeros(len(drawn))]),
-        table.shape,
-        Scale("binary", (0.0, 1.0)),
-    )
-    note = (
-        f"only positives were observed: {len(drawn):,} negatives were drawn among the other cells, "
-        f"and answers are chances as if there were as many"
-    )
-    return cells, (*table.found, note)
-
-
-def in_label_order(table: Table, *, in_place: bool = False) -> Table:
-    """The same table with members and cells in the order of their labels, whatever it was.
-
-    Rows without a value come last. ``in_place`` rearranges the given table itself, for whom a
-    second one would be too large; its arrays must be nobody else's.
-    """
-    ordered = [vocabulary.in_order() for vocabulary in table.vocabularies]
-    others = [] if table.times is None else [table.times]
-    found = sort_by_cell(
-        table.index,
-        table.values,
-        others,
-        [new for _, new in ordered],
-        table.shape,
-        overwrite=in_place,
-    )
-    if found is None:
-        return table
-    index, (values, *more) = found
-    changes: dict[str, Any] = {
-        "vocabularies": tuple(vocabulary for vocabulary, _ in ordered),
-        "index": index,
-        "values": values,
-        "times": more[0] if more else None,
-    }
-    if not in_place:
-        return replace(table, **changes)
-    for name in ("observed", "missing"):
-        table.__dict__.pop(name, None)
-    for name, content in changes.items():
-        object.__setattr__(table, name, content)
-    return table
 
 
 def _told(trained: TrainedModel) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import UNKNOWN, Cells, Index
-from exchangeable.completion.fit import Fitted, in_label_order, observed_cells
+from exchangeable.completion.fit import Fitted
 from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.data.negatives import observed_cells
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
@@ -28,14 +29,14 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
     columns = [v.decode(added.index[:, a]) for a, v in enumerate(added.vocabularies)]
     pairs = zip(table.vocabularies, columns, strict=True)
     vocabularies = tuple(known.with_more(column) for known, column in pairs)
-    seen = ~np.isnan(added.values)
+    seen = added.is_observed
     coded = [v.encode(column) for v, column in zip(vocabularies, columns, strict=True)]
     index, values = np.stack(coded, axis=1)[seen], added.values[seen]
     if not len(values):
         raise InputError("new cells must have values, but none has one")
     fitted.cells.scale.check(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
-    known = ~np.isnan(table.values)  # rows without a value were questions, which are answered
+    known = table.is_observed  # rows without a value were questions, which are answered
     observed = Cells(table.index[known], table.values[known], table.shape, table.scale)
     everything, _, _ = _merged(observed, index, values, shape)
     if table.scale.kind == "positives":
@@ -62,7 +63,7 @@ def refreshed(fitted: Fitted) -> Fitted:
 
 def reread(fitted: Fitted, table: Table) -> Fitted:
     """The same model after it read another table, of the same axes and scale."""
-    table = in_label_order(table)
+    table = table.in_label_order()
     cells, _ = observed_cells(table, seed=0)
     cells = replace(cells, scale=fitted.cells.scale)
     predictor = fitted.predictor

@@ -223,9 +223,7 @@ class Engine:
         for where, label in standing.gone:
             if where == axis:
                 fits &= (labels != label).to_numpy()
-        counts = np.bincount(
-            table.index[~np.isnan(table.values), axis], minlength=table.shape[axis]
-        )
+        counts = table.cells_per_member(axis)
         order = np.argsort(-counts, kind="stable")
         best = order[fits[order]][:limit]
         return [(labels[int(n)], int(counts[n])) for n in best]
@@ -337,7 +335,7 @@ class Engine:
     def _replaces(table: Table, cells: Index) -> bool:
         """Whether a cell had a value before, which cannot be taken out of what was read."""
         there = cells[(cells != UNKNOWN).all(axis=1)]
-        keys = recommend.keys_of(table.index[~np.isnan(table.values)], table.shape)
+        keys = recommend.keys_of(table.index[table.is_observed], table.shape)
         return bool(np.isin(recommend.keys_of(there, table.shape), keys).any())
 
     def _read_all(self) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from exchangeable.data.options import TableOptions
 from exchangeable.serve.snapshot import Snapshot, Status
 from exchangeable.serve.uploads import Upload
 
@@ -189,4 +190,5 @@ class Reading(_Strict):
     all: bool = Field(default=False, description="Every cell, and not only those without a value.")
 
     def sent(self, content: bytes) -> Upload:
-        return Upload(content, self.axes, self.value, self.duplicates)
+        axes = tuple(self.axes.split(",")) if self.axes else None
+        return Upload(content, TableOptions(axes, self.value, duplicates=self.duplicates))

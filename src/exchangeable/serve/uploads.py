@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from operator import methodcaller
 from typing import Any
@@ -17,9 +17,9 @@ from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import Answered, Asked
 from exchangeable.completion.predictors import read_predictions
 from exchangeable.data import parquet
-from exchangeable.data.duplicates import Duplicates
-from exchangeable.data.excerpt import busiest, observed_among
-from exchangeable.data.summary import describe
+from exchangeable.data.build import table_from_source
+from exchangeable.data.options import TableOptions
+from exchangeable.data.summary import busiest_members, describe, mean_table
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve.parquet_size import NotParquet, unpacked
@@ -41,9 +41,7 @@ class Upload:
     """A file, and how it is to be read."""
 
     content: bytes
-    axes: str | None = None
-    value: str | None = None
-    duplicates: Duplicates = "error"
+    options: TableOptions = field(default_factory=TableOptions)
 
     def table(self, most: int) -> Table:
         if not self.content:
@@ -53,13 +51,7 @@ class Upload:
         rows = self._rows() if parquet.is_parquet(self.content) else self.content.count(b"\n")
         if rows > most:
             raise InputError(f"at most {most:,} rows are taken, but {NAME} has {rows:,}")
-        table = Table.of_source(
-            NAME,
-            self.content,
-            axes=self.axes.split(",") if self.axes else None,
-            value=self.value,
-            duplicates=self.duplicates,
-        )
+        table = table_from_source(NAME, self.content, self.options)
         for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True):
             lengths = vocabulary.labels.cast(pl.String).str.len_chars()
             longest = int(lengths.to_numpy().max(initial=0))
@@ -122,7 +114,7 @@ def looked_at(sent: Upload, most: int, seed: int = 0) -> dict[str, Any]:
 def picture(completer: Completer) -> dict[str, Any]:
     """The busiest members of both axes, sorted so that structure shows: observed and completed."""
     table = completer.table_
-    chosen = busiest(table, 0, SHOWN), busiest(table, 1, SHOWN)
+    chosen = busiest_members(table, 0, SHOWN), busiest_members(table, 1, SHOWN)
     cells = np.stack(np.meshgrid(*chosen, indexing="ij"), axis=-1)
     ends = [methodcaller("quantile", share) for share in (0.1, 0.9)]
     found = read_predictions(
@@ -130,7 +122,7 @@ def picture(completer: Completer) -> dict[str, Any]:
     )
     mean, low, high = (part.reshape(cells.shape[:2]) for part in found)
     rows, columns = _order(mean)
-    observed = observed_among(table, chosen)
+    observed = mean_table(table, chosen)
 
     def listed(part: Floats) -> list[list[float | None]]:
         sorted_ = np.round(part[np.ix_(rows, columns)], 4)

@@ -15,7 +15,7 @@ from exchangeable.runtime import checkpoint
 from exchangeable.values.codecs import ValueStats
 
 if TYPE_CHECKING:
-    from exchangeable.data.members import Members
+    from exchangeable.data.features import TableFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def task_of(cells: Cells, features: FeatureTensors | None, kept_back: Validation
 
 
 def facts_of(
-    cells: Cells, split: ValidationSplit | None = None, members: Members | None = None
+    cells: Cells, split: ValidationSplit | None = None, members: TableFeatures | None = None
 ) -> dict[str, Any]:
     """What a model was trained on, without the cells themselves."""
     return {

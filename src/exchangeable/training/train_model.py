@@ -27,7 +27,7 @@ from exchangeable.training.trained_model import TrainedModel, without_removed
 from exchangeable.values.codecs import Codec, Encoding, codec_for
 
 if TYPE_CHECKING:
-    from exchangeable.data.members import Members
+    from exchangeable.data.features import TableFeatures
 
 
 def train_model(
@@ -142,7 +142,7 @@ def train_recipe(
     split: ValidationSplit,
     execution: Execution,
     *,
-    members: Members | None = None,
+    members: TableFeatures | None = None,
     training: TrainingConfig | None = None,
     encoding: Encoding | None = None,
     width: int | None = None,
@@ -154,7 +154,7 @@ def train_recipe(
     What is not given is as in the recipe, with the seed of the split.
     """
     recipe, codec = find_recipe(name), codec_for(cells.scale, encoding)
-    sizes, features = ((), None) if members is None else (members.sizes, members.values)
+    sizes, features = ((), None) if members is None else (members.sizes, members.to_tensors())
     return train_model(
         resize(recipe.model(codec, len(cells.shape), sizes), width, depth),
         codec,

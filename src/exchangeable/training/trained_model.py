@@ -7,6 +7,7 @@ used as it is or gone on with.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,21 @@ class TrainedModel:
         if came != wanted:
             raise InputError(
                 f"the model was trained with {wanted} features of members, by axis, but {came} came"
+            )
+
+    def check_feature_names(self, names: Sequence[Sequence[str]]) -> None:
+        """Raise unless the model was trained with features of these names, by axis."""
+        expected = self.facts.get("features") or []
+        if names and not expected:
+            raise InputError(
+                "the model knows no features of members: self-supervised and factorized are "
+                "trained with them"
+            )
+        listed = [list(axis) for axis in names]
+        if listed != expected:
+            raise InputError(
+                f"the model was trained with features {expected or 'of no member'}, by axis, but "
+                f"{listed or 'none'} came"
             )
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:

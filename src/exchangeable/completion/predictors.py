@@ -28,11 +28,12 @@ from exchangeable.nn.layers import Features
 from exchangeable.nn.pooling import read_mean
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.training.loop import READ_AT_ONCE, encoded, encoding
 from exchangeable.training.plan import plan_reading
+from exchangeable.training.task import encode_array
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
+from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
-from exchangeable.values.codecs import ValueStats
+from exchangeable.values.codecs import ValueStats, encoder
 from exchangeable.values.distributions import Distribution, Normal
 from exchangeable.values.scale import Scale
 
@@ -218,7 +219,7 @@ class ModelPredictor:
             known = trained.model.condition(
                 observed,
                 padded,
-                encode=encoding(trained.codec, reference),
+                encode=encoder(trained.codec, reference),
                 prior=fit_prior(trained.model, observed, reference),
                 plan=plan,
                 processes=processes,
@@ -233,7 +234,7 @@ class ModelPredictor:
         first, last = self.processes.share(len(index))
         queries = Support(known[first:last].to(device), self.memory.shape)
         with torch.inference_mode():
-            outputs = self.trained.model.read(self.memory, queries, READ_AT_ONCE)
+            outputs = self.trained.model.read(self.memory, queries, CELLS_PER_READ)
         outputs = self.processes.gathered(outputs, len(index))
         answers = self.trained.codec.read(outputs.double().cpu(), self.reference)
         return self.calibration.of(answers)
@@ -252,7 +253,7 @@ class ModelPredictor:
             with torch.no_grad():
                 memory = self.trained.model.condition(
                     observed.take(~left.out),
-                    encode=encoding(self.trained.codec, self.reference),
+                    encode=encoder(self.trained.codec, self.reference),
                     prior=prior.without(left, observed),
                 )
             yield left.out.cpu().numpy(), replace(self, memory=memory)
@@ -290,7 +291,7 @@ class ModelPredictor:
         shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
         own = Cells(index, values, shape, self.reference.scale).to_array()
         with torch.inference_mode():
-            seen = encoded(own, self.trained.codec, self.reference).to(device)
+            seen = encode_array(own, self.trained.codec, self.reference).to(device)
             prior = self.memory.prior
             if isinstance(prior, Prior):
                 prior = prior.newcomer(axis, own.to(device))
@@ -311,7 +312,7 @@ class ModelPredictor:
         return tuple(_numbers(read_mean(states[(axis,)][0])[:-1]) for axis in axes)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        described, weights = self.trained.parts()
+        described, weights = self.trained.to_parts()
         known = self.features or (None,) * len(self.memory.shape)
         tensors = {f"{MEMBERS}{axis}": f for axis, f in enumerate(known) if f is not None}
         described = {**described, "facts": self.trained.facts}
@@ -349,7 +350,7 @@ def predictor_from_parts(
         return BaselinePredictor(name, baseline, fitted, cells.scale, calibration)
     given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None
-    trained = TrainedModel.of_parts(described, tensors, described.get("facts", {}))
+    trained = TrainedModel.from_parts(described, tensors, described.get("facts", {}))
     predictor = ModelPredictor.of(trained, cells, features, device, memory=memory)
     return replace(predictor, calibration=calibration)
 
@@ -361,7 +362,7 @@ def _encoded(
     shape: tuple[int, ...] | None = None,
 ) -> ExchangeableArray:
     """As channels, in an array with a spare member on each axis."""
-    return encoded(cells.to_array(_spacious(shape or cells.shape)), trained.codec, reference)
+    return encode_array(cells.to_array(_spacious(shape or cells.shape)), trained.codec, reference)
 
 
 def _spacious(shape: tuple[int, ...]) -> tuple[int, ...]:

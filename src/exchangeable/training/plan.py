@@ -15,9 +15,8 @@ from exchangeable.models.memory import MemoryModel
 from exchangeable.models.stream import Keep, Plan
 from exchangeable.nn.pools import AttentionPool, CountPool, LeastSquaresPool, MaxPool, Pool
 from exchangeable.runtime.devices import Precision, autocast, format_size, free_memory, used_memory
-from exchangeable.training.loop import encoding
 from exchangeable.training.task import Task
-from exchangeable.values.codecs import Codec, loss_of
+from exchangeable.values.codecs import Codec, encoder, loss_of
 
 _SAMPLE = 4096
 _LEAST = 256  # cells that pass at a time: fewer would take for ever
@@ -52,7 +51,7 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         # What is kept must live until all of it was counted, and so must the loss.
-        encode = encoding(codec, task.reference)
+        encode = encoder(codec, task.stats)
         known = some.values.new_ones(len(some), model.known_channels).float()
         outputs = model.predict_hidden(
             some,
@@ -62,9 +61,9 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
             encode=encode,
             known=known if model.known_channels else None,
         )
-        answers = codec.read(outputs.float(), task.reference)
+        answers = codec.read(outputs.float(), task.stats)
         truth = some.values[hide].squeeze(1).float()
-        loss = loss_of(answers, truth, task.reference, "both", 1.0)
+        loss = loss_of(answers, truth, task.stats, "both", 1.0)
     del loss
     return sum(storages.values())
 

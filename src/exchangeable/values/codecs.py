@@ -7,7 +7,7 @@ values of one table are like, so that a codec without levels of its own fits tab
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -192,6 +192,11 @@ def codec_for(scale: Scale, encoding: Encoding | None = None) -> Codec:
     if encoding == "one-hot" or (encoding is None and few):
         return OneHot(len(scale.levels), scale.levels)
     return ScaleFree()
+
+
+def encoder(codec: Codec, stats: ValueStats) -> Callable[[Tensor], Tensor]:
+    """Return the function that encodes values (E, 1) as the channels (E, K) that a model takes."""
+    return lambda values: codec.encode(values.squeeze(1), stats).to(torch.float32)
 
 
 def codec_to_json(codec: Codec) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def test_concordance_is_one_for_the_truth_and_half_for_silence():
     assert metrics.concordance(truth, np.ones(1000)) == 0.5
 
 
-def orders(rows):
+def bundled_orders(rows):
     """Every order of the rows that the answers allow, best first: equal ones both ways round."""
     return [order for order in permutations(rows) if all(a[1] >= b[1] for a, b in pairwise(order))]
 

@@ -489,9 +489,35 @@ def test_real_values_train_too():
 
 
 def test_recipes_have_names():
-    assert set(RECIPES) == {"self-supervised", "factorized"}
-    with pytest.raises(InputError, match="self-supervised, factorized"):
+    assert set(RECIPES) == {"residual", "factorized"}
+    with pytest.raises(InputError, match="residual, factorized"):
         find_recipe("deep")
+
+
+def test_the_former_name_of_a_recipe_is_refused_with_the_new_one():
+    with pytest.raises(InputError, match="the recipe 'self-supervised' is called 'residual' now"):
+        find_recipe("self-supervised")
+
+
+def test_a_run_of_a_recipe_that_was_renamed_is_resumed(tmp_path):
+    def go(name, **settings):
+        return train_model(
+            SMALL,
+            CODEC,
+            task(),
+            QUICK,
+            name=name,
+            facts={"data": "x"},
+            execution=execution(tmp_path),
+            **settings,
+        )
+
+    before = go("self-supervised")
+    again = go("residual", resume=True)
+    assert again.name == before.name == "self-supervised"
+    assert same(before.model.state_dict(), again.model.state_dict())
+    with pytest.raises(InputError, match="its name differs"):
+        go("factorized", resume=True)
 
 
 def test_progress_is_shown_as_it_goes():

@@ -57,7 +57,7 @@ Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 def train(
     table: TableArgument,
     out: OutFolder,
-    recipe: Annotated[str, typer.Option(help="self-supervised or factorized.")] = "self-supervised",
+    recipe: Annotated[str, typer.Option(help="residual or factorized.")] = "residual",
     steps: Steps = None,
     width: Annotated[int | None, typer.Option(help="Channels of every layer.")] = None,
     depth: Annotated[int | None, typer.Option(help="Layers.")] = None,

@@ -55,7 +55,7 @@ class Members:
         wanted = trained.facts.get("features") or []
         if self.names and not wanted:
             raise InputError(
-                "the model knows no features of members: self-supervised and factorized are "
+                "the model knows no features of members: residual and factorized are "
                 "trained with them"
             )
         if [list(names) for names in self.names] != wanted:

@@ -20,7 +20,7 @@ from exchangeable.training.execution import Execution
 from exchangeable.training.loop import Examples, train
 from exchangeable.training.masking import ExampleSource
 from exchangeable.training.plan import plan_step
-from exchangeable.training.recipes import ModelConfig, build, find_recipe, resize
+from exchangeable.training.recipes import FORMER_NAMES, ModelConfig, build, find_recipe, resize
 from exchangeable.training.run import Run
 from exchangeable.training.task import Task, ValidationSplit, facts_of, task_of
 from exchangeable.training.trained_model import TrainedModel
@@ -140,7 +140,10 @@ def _find_run(
         return None
     stored = checkpoint.load(folder)
     described, _ = expected.to_parts()
+    former = stored.config.get("name") in FORMER_NAMES
     for part in described:
+        if part == "name" and former and FORMER_NAMES[stored.config["name"]] == expected.name:
+            continue
         # What was saved went through JSON, where tuples are lists.
         if stored.config.get(part) != json.loads(json.dumps(described[part])):
             raise InputError(

@@ -23,9 +23,12 @@ from exchangeable.arrays.support import Support
 from exchangeable.models.configs import ResidualConfig
 from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
+from exchangeable.runtime.progress import Progress
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.cuda_graph import CapturedStep
+from exchangeable.training.execution import Execution
 from exchangeable.training.loop import train
+from exchangeable.training.masking import ExampleSource
 from exchangeable.training.run import Run
 from exchangeable.training.task import Task
 from exchangeable.values.codecs import OneHot, ValueStats
@@ -140,7 +143,8 @@ def training(model: ResidualModel, x: ExchangeableArray, steps: int = 100) -> fl
     task = Task(ratings, ratings.take(none), reference)
     seen: list[float] = []
     run = Run.start(model, config)
-    train(run, OneHot(5), task, config, report=lambda _: seen.append(time.perf_counter()))
+    progress = Progress(show=lambda share, text: seen.append(time.perf_counter()))
+    train(run, ExampleSource(run, OneHot(5), task), Execution(values.device, progress=progress))
     return 1000 * float(np.median(np.diff(seen)))
 
 

@@ -170,9 +170,9 @@ def ours_with_features(problem: Problem) -> Deep:
 def finetuned(problem: Problem) -> Deep:
     """The model in the package, after gradient steps on the table."""
     # It needs safetensors, which tables can be printed without.
-    from exchangeable.pretraining.bundled import shipped
+    from exchangeable.pretraining.bundled import bundled_model
 
-    trained = shipped(len(problem.shape))
+    trained = bundled_model(len(problem.shape))
     return Deep(trained.config, trained.codec, FINETUNING, trained.model)
 
 

@@ -31,9 +31,13 @@ from exchangeable.errors import InputError
 from exchangeable.models.configs import build
 from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime.files import write_whole
-from exchangeable.training.loop import How, answer, train
-from exchangeable.training.run import Run, RunProgress
+from exchangeable.runtime.progress import Progress
+from exchangeable.training.execution import Execution
+from exchangeable.training.loop import train
+from exchangeable.training.masking import ExampleSource
+from exchangeable.training.run import Run
 from exchangeable.training.task import Task
+from exchangeable.training.validation import predict_cells
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution, Normal
 from paper.lib import methods, problems
@@ -144,7 +148,8 @@ def fit(
     task = Task(array_of(problem, train_cells), array_of(problem, validation), reference, features)
     model = made.start or build(made.config, made.training.seed)
     state = Run.start(model.to(device), made.training)
-    train(state, made.codec, task, made.training, how=How(), report=_Told())
+    execution = Execution(torch.device(device), progress=Progress(show=_Told()))
+    train(state, ExampleSource(state, made.codec, task), execution)
     return state
 
 
@@ -162,7 +167,7 @@ def predictions_of(
     features = features_of(problem, made)
     if features is not None:
         features = tuple(None if f is None else f.to(device) for f in features)
-    outputs = answer(model, made.codec, observed, queries, reference, features)
+    outputs = predict_cells(model, made.codec, observed, queries, reference, features)
     return made.codec.read(outputs.double().cpu(), reference)
 
 
@@ -202,16 +207,11 @@ class _Told:
     def __init__(self) -> None:
         self.last = time.perf_counter()
 
-    def __call__(self, progress: RunProgress) -> None:
+    def __call__(self, share: float, text: str) -> None:
         now = time.perf_counter()
         if now - self.last > 10:
             self.last = now
-            best = "" if progress.best is None else f", best {progress.best:.4f}"
-            print(
-                f"  step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.3f}{best}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"  {text}", file=sys.stderr, flush=True)
 
 
 # Kept runs -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.cells import Cells
 from exchangeable.arrays.support import Support
 from exchangeable.models.prior import Prior
-from exchangeable.pretraining.synthetic import draw
+from exchangeable.pretraining.synthetic import draw_table
 from exchangeable.runtime.files import write_whole
 from exchangeable.values.codecs import ValueStats
 from paper.lib import problems
@@ -113,7 +113,7 @@ def real(name: str) -> Cells:
 
 
 def drawn(number: int) -> Cells:
-    table = draw([0, 9, number], 2, CELLS)
+    table = draw_table([0, 9, number], 2, CELLS)
     return Cells(table.index, table.values, table.shape, table.scale)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from exchangeable.arrays.cells import Cells
 from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.metrics import rmse
-from exchangeable.pretraining.bundled import shipped
+from exchangeable.pretraining.bundled import bundled_model
 from paper.lib import problems
 from paper.lib.command import run_command
 from paper.lib.problems import Floats, Problem
@@ -34,7 +34,7 @@ def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> t
     shown = strange & (generator.random(len(seen)) < share)
     asked = strange & ~shown
     cells = Cells(index, values, problem.shape, problem.scale)
-    model = shipped(2)
+    model = bundled_model(2)
     others = ModelPredictor.of(model, cells.take(~strange))
     together = ModelPredictor.of(model, cells.take(~asked))
     renamed = index.copy()

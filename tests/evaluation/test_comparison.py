@@ -123,7 +123,7 @@ def test_the_order_of_rows_does_not_change_which_cells_are_hidden():
 
 
 def test_a_model_that_saw_the_whole_table_is_pointed_out(tmp_path):
-    whole = Completer("self-supervised", training=TrainingConfig(steps=2))
+    whole = Completer("residual", training=TrainingConfig(steps=2))
     whole.fit_table(CLUB.table).save(tmp_path / "whole")
     found = evaluate(CLUB, models=[str(tmp_path / "whole")])
     assert any("very cells" in note for note in found.outcomes[0].notes)

@@ -20,12 +20,13 @@ from exchangeable.models.prior import Prior
 from exchangeable.models.stream import Plan
 from exchangeable.testing import assert_same, random_array
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.examples import ExampleSource
-from exchangeable.training.loop import How, train, validation_rmse
+from exchangeable.training.execution import Execution
+from exchangeable.training.loop import train
+from exchangeable.training.masking import ExampleSource
 from exchangeable.training.run import Run
-from exchangeable.training.samplers import Full
 from exchangeable.training.task import Task
 from exchangeable.training.trained_model import TrainedModel
+from exchangeable.training.validation import validation_rmse
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
 from exchangeable.values.distributions import Normal, location_for_mean
 from exchangeable.values.scale import Scale
@@ -328,41 +329,39 @@ def test_a_saved_completer_answers_the_same(tmp_path):
 # Training
 
 
+def learn(run, data, save=None, **execution):
+    train(run, ExampleSource(run, CODEC, data), Execution(**execution), save=save)
+
+
 def test_what_is_hidden_is_hidden_from_the_prior_too():
     table = ratings()
     other = table.with_values(table.values.clone())
-    turns = [
-        ExampleSource(t, reference_of(table), build(SMALL), QUICK, Full(t.support))
-        for t in (table, other)
-    ]
-    _, shown = turns[0].shown([], 0, np.random.default_rng(0))
+    none = torch.zeros(len(table), dtype=torch.bool)
+
+    def examples(array):
+        run = Run.start(build(SMALL), QUICK)
+        return ExampleSource(run, CODEC, Task(array, array.take(none), reference_of(table)))
+
+    shown = next(iter(examples(table)))
     other.values[shown.hide] = 6 - other.values[shown.hide]
-    _, changed = turns[1].shown([], 0, np.random.default_rng(0))
+    changed = next(iter(examples(other)))
     assert torch.equal(shown.hide, changed.hide)
-    assert torch.equal(shown.known, changed.known)
+    assert torch.equal(shown.prior_values, changed.prior_values)
     other.values[~shown.hide] = 6 - other.values[~shown.hide]
-    _, moved = ExampleSource(
-        other, reference_of(table), build(SMALL), QUICK, Full(other.support)
-    ).shown([], 0, np.random.default_rng(0))
-    assert not torch.allclose(shown.known, moved.known)
+    moved = next(iter(examples(other)))
+    assert not torch.allclose(shown.prior_values, moved.prior_values)
 
 
-def test_sets_of_hidden_cells_take_turns_and_the_oldest_goes():
-    data = task()
-    turns = ExampleSource(
-        data.observed,
-        data.reference,
-        build(replace(SMALL, prior=1)),
-        QUICK,
-        Full(data.observed.support),
-    )
-    generator, keys, seen = np.random.default_rng(0), [], []
-    for step in range(24):
-        keys, _ = turns.shown(keys, step, generator)
-        seen.append(list(keys))
-    assert [len(own) for own in seen[::4]] == [1, 2, 3, 3, 3, 3]
-    assert seen[12][:2] == seen[8][1:]
-    assert len(turns.made) <= 3
+def test_mask_sets_take_turns_and_the_oldest_goes():
+    run, keys = Run.start(build(replace(SMALL, prior=1)), QUICK), []
+    examples = ExampleSource(run, CODEC, task())
+    for step, _ in zip(range(24), examples, strict=False):
+        assert run.step == step
+        keys.append(list(run.views))
+        run.step += 1
+    assert [len(own) for own in keys[::4]] == [1, 2, 3, 3, 3, 3]
+    assert keys[12][:2] == keys[8][1:]
+    assert len(examples.mask_sets) <= 3
 
 
 @pytest.mark.parametrize("batch", ["full", "uniform", "conditional"])
@@ -373,7 +372,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(batch):
         return Run.start(build(SMALL, 0), config)
 
     whole, stopped = fresh(), {}
-    train(whole, CODEC, data, config)
+    learn(whole, data)
     assert all(np.isfinite(look["validation_rmse"]) for look in whole.history)
 
     def save(run):
@@ -381,10 +380,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(batch):
             tensors, numbers = run.state()
             stopped["state"] = {k: v.clone() for k, v in tensors.items()}, numbers
 
-    train(fresh(), CODEC, data, config, save=save, save_every=-1)
+    learn(fresh(), data, save, save_every=-1)
     second = fresh()
     second.restore(*stopped["state"])
-    train(second, CODEC, data, config)
+    learn(second, data)
     for name, weight in whole.best.state_dict().items():
         assert torch.equal(weight, second.best.state_dict()[name]), name
 
@@ -393,7 +392,7 @@ def test_a_step_in_parts_is_that_of_the_whole():
     data, ends = task(), []
     for plan in (None, Plan(together=50), Plan(together=50, keep="recompute")):
         run = Run.start(build(SMALL, 0), QUICK)
-        train(run, CODEC, data, QUICK, how=How(plan=plan))
+        learn(run, data, plan=plan)
         ends.append(validation_rmse(run.averaged, CODEC, data))
     assert ends == pytest.approx([ends[0]] * 3, rel=1e-4)
 
@@ -401,9 +400,9 @@ def test_a_step_in_parts_is_that_of_the_whole():
 def test_training_starts_where_the_prior_ends():
     data = task((60, 40))
     run = Run.start(build(SMALL, 0), QUICK)
-    train(run, CODEC, data, QUICK)
+    learn(run, data)
     plain = Run.start(build(replace(SMALL, prior=0), 0), QUICK)
-    train(plain, CODEC, data, QUICK)
+    learn(plain, data)
     assert run.best_rmse < 0.7 * plain.best_rmse
 
 

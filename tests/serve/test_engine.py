@@ -77,7 +77,7 @@ def test_features_stay_with_their_members(tmp_path):
     users = users.with_columns(age=pl.int_range(12).cast(pl.Float64))
     frame = NUMBERED.with_columns(user="u" + pl.col("user").cast(pl.String))
     quick = TrainingConfig(steps=2, evaluate_every=1)
-    made = Completer("self-supervised", training=quick, seed=0)
+    made = Completer("residual", training=quick, seed=0)
     made.fit(frame.drop("stars"), frame["stars"], features={"user": users})
     desk = opened(tmp_path, frame, factory_like(made))
 

@@ -110,7 +110,7 @@ def test_asked_to_stop_it_ends_the_calls_under_way(tmp_path):
         (["--host", "0.0.0.0"], "anyone could read and change the table"),
         (["--token-file", "nowhere"], "the token cannot be read"),
         (["--db", "mysql://x/y"], "sqlite or postgresql"),
-        (["--model", "self-supervised"], "trained anew at each refresh"),
+        (["--model", "residual"], "trained anew at each refresh"),
         (["--model", "no such model"], "model must be one of"),
         (["--port", "99999"], "cannot be listened at"),
         (["--host", "no.such.host.invalid", "--anyone"], "cannot be listened at"),

@@ -541,7 +541,7 @@ def test_a_token_is_read_from_a_file(tmp_path):
 
 def test_models_that_would_be_trained_at_each_refresh_are_refused():
     with pytest.raises(InputError, match="trained anew at each refresh"):
-        completer_factory("self-supervised", 0, "cpu")
+        completer_factory("residual", 0, "cpu")
 
 
 def test_a_saved_completer_answers_with_its_own_weights(tmp_path):

@@ -110,12 +110,12 @@ def test_what_was_found_stays_with_new_cells_and_new_members():
 def test_a_model_trained_here_is_set_right_by_the_cells_kept_back():
     index, values = peaked_table(members=30)
     quick = TrainingConfig(steps=2, evaluate_every=1)
-    completer = Completer("self-supervised", training=quick, validation=0.2).fit(index, values)
+    completer = Completer("residual", training=quick, validation=0.2).fit(index, values)
     found = completer.predictor_.calibration
     assert found != UNCALIBRATED
     tuned = completer.finetune(training=quick)
     assert tuned.predictor_.calibration != UNCALIBRATED
-    none = Completer("self-supervised", training=quick, validation=0.0).fit(index, values)
+    none = Completer("residual", training=quick, validation=0.0).fit(index, values)
     assert none.predictor_.calibration == UNCALIBRATED
 
 

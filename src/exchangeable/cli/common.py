@@ -53,7 +53,7 @@ Model = Annotated[
     str,
     typer.Option(
         help="auto: pretrained, unless bias or vmf does better on hidden cells; one of these; "
-        "mean, bmf, knn ..., self-supervised, factorized, or the folder of a trained model."
+        "mean, bmf, knn ..., residual, factorized, or the folder of a trained model."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Of every draw.")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
-    from exchangeable.training.run import RunProgress
     from exchangeable.training.trained_model import TrainedModel
 
 Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
@@ -60,7 +58,7 @@ Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 def train(
     table: TableArgument,
     out: OutFolder,
-    recipe: Annotated[str, typer.Option(help="self-supervised or factorized.")] = "self-supervised",
+    recipe: Annotated[str, typer.Option(help="residual or factorized.")] = "residual",
     steps: Steps = None,
     width: Annotated[int | None, typer.Option(help="Channels of every layer.")] = None,
     depth: Annotated[int | None, typer.Option(help="Layers.")] = None,
@@ -210,27 +208,26 @@ def pretrain(
 ) -> None:
     """Train a model on synthetic tables alone, for tables of any kind. Ctrl-C saves."""
     _check_out(out, force=False, resume=True)
-    from exchangeable.pretraining.pretrain import Circumstances, curriculum
-    from exchangeable.pretraining.pretrain import pretrain as learn
+    from exchangeable.pretraining.curriculum import make_curriculum
+    from exchangeable.pretraining.pretrain import pretrain as pretrain_model
     from exchangeable.runtime.devices import find_device
     from exchangeable.runtime.random import check_seed
-    from exchangeable.training.run import reporting
+    from exchangeable.training.execution import Execution
 
-    plan = curriculum(seed=check_seed(seed), **_given(order=order, steps=steps, cells=cells))
+    settings = _given(order=order, steps=steps, cells=cells)
+    curriculum = make_curriculum(seed=check_seed(seed), **settings)
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - 1)
     output = Output(as_json)
     with progress_bar() as progress:
-        told = reporting(progress)
-
-        def report(now: RunProgress) -> None:
-            if math.isnan(now.loss):
-                progress.at(now.step / now.steps, "drawing the validation tables")
-            else:
-                told(now)
-
-        how = Circumstances(find_device(device), workers, save_every, report=report)
-        trained = learn(plan, out, how)
+        execution = Execution(
+            find_device(device),
+            folder=out,
+            save_every=save_every,
+            workers=workers,
+            progress=progress,
+        )
+        trained = pretrain_model(curriculum, execution)
     error = trained.facts["validation RMSE"]
     output.know(out=str(out), error=error, steps=trained.facts["steps"])
     output.end(

@@ -53,7 +53,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     ``model`` is ``"pretrained"``, which is part of the package and learns nothing from the table
     but reads it, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``, ``knn`` ...),
-    ``"self-supervised"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
+    ``"residual"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
     model. ``"auto"`` is the pretrained one, unless biases or factors do better on some cells that
     are hidden for that; ``notes_`` tells how well. ``memory`` limits what models may take to read
     a table, as in ``"4GB"``.

@@ -24,7 +24,7 @@ from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.execution import Execution
-from exchangeable.training.recipes import RECIPES
+from exchangeable.training.recipes import RECIPES, check_renamed
 from exchangeable.training.task import ValidationSplit, facts_of, task_of
 from exchangeable.training.train_model import train_model, train_recipe
 from exchangeable.training.trained_model import ITS_TABLE, SYNTHETIC, TRAINED_ON, TrainedModel
@@ -108,7 +108,9 @@ def fit(given: FitRequest) -> Fitted:
     else:
         check_model(name)
         pretrained = name == bundled.NAME
-        trained = bundled.shipped(given.table.order) if pretrained else TrainedModel.load(name)
+        trained = (
+            bundled.bundled_model(given.table.order) if pretrained else TrainedModel.load(name)
+        )
         trained.check_feature_names(members.names)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
     further: list[str] = []
@@ -129,7 +131,7 @@ def _chosen(given: FitRequest, cells: Cells) -> tuple[str, Calibration, tuple[st
     if given.model != "auto":
         return given.model, UNCALIBRATED, ()
     order = given.table.order
-    if order not in bundled.orders():
+    if order not in bundled.bundled_orders():
         axes = "1 axis" if order == 1 else f"{order} axes"
         told = f"model {ANY_ORDER}: none is pretrained for tables of {axes}"
         return ANY_ORDER, UNCALIBRATED, (told,)
@@ -154,6 +156,7 @@ def _by_validation(
 
 def check_model(name: str) -> None:
     """Raise unless there is a model of this name, or in this folder."""
+    check_renamed(name)
     known = ["auto", bundled.NAME, *BASELINES, *RECIPES]
     if name not in known and "/" not in name and not checkpoint.exists(name):
         raise InputError(

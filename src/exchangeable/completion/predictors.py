@@ -27,9 +27,9 @@ from exchangeable.nn.blocks import FactorLayer
 from exchangeable.nn.pooling import read_mean
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.training.loop import READ_AT_ONCE
 from exchangeable.training.plan import plan_reading
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
+from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats, encoder
 from exchangeable.values.distributions import Distribution, Normal
@@ -232,7 +232,7 @@ class ModelPredictor:
         first, last = self.processes.share(len(index))
         queries = Support(known[first:last].to(device), self.memory.shape)
         with torch.inference_mode():
-            outputs = self.trained.model.read(self.memory, queries, READ_AT_ONCE)
+            outputs = self.trained.model.read(self.memory, queries, CELLS_PER_READ)
         outputs = self.processes.gathered(outputs, len(index))
         answers = self.trained.codec.read(outputs.double().cpu(), self.reference)
         return self.calibration.apply(answers)
@@ -310,7 +310,7 @@ class ModelPredictor:
         return tuple(_numbers(read_mean(states[(axis,)][0])[:-1]) for axis in axes)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        described, weights = self.trained.parts()
+        described, weights = self.trained.to_parts()
         known = self.features or (None,) * len(self.memory.shape)
         tensors = {f"{MEMBERS}{axis}": f for axis, f in enumerate(known) if f is not None}
         described = {**described, "facts": self.trained.facts}
@@ -351,7 +351,7 @@ def predictor_from_parts(
         return BaselinePredictor(name, baseline, fitted, cells.scale, calibration)
     given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None
-    trained = TrainedModel.of_parts(described, tensors, described.get("facts", {}))
+    trained = TrainedModel.from_parts(described, tensors, described.get("facts", {}))
     predictor = ModelPredictor.of(trained, cells, features, device, memory=memory)
     return replace(predictor, calibration=calibration)
 

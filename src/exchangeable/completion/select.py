@@ -108,7 +108,7 @@ def tried(
     progress.at(0.0, "choosing cells to hide")
     whole, cells = cells, _some(cells)
     part = _parts(cells)
-    trained = bundled.shipped(len(cells.shape))
+    trained = bundled.bundled_model(len(cells.shape))
     candidates: dict[str, Callable[[Cells], Predictor]] = {
         bundled.NAME: partial(ModelPredictor.of, trained, device=device, memory=memory),
         **{name: partial(fit_baseline, name, seed=seed) for name in SIMPLER},

@@ -108,7 +108,7 @@ def token_in(path: Path) -> str:
 def completer_factory(model: str, seed: int, device: str) -> Make:
     """Who reads a table, whenever that is needed: nothing is trained."""
     check_model(model)
-    if model in ("self-supervised", "factorized"):
+    if model in ("residual", "factorized"):
         raise InputError(
             f"{model} would be trained anew at each refresh: train it, save it, and serve its "
             f"folder"

@@ -1,290 +1,217 @@
-"""Training: hide some of the cells, predict them from the others, step; again and again.
+"""The training loop: hide some of the cells, predict them from the others, take a step; repeat.
 
-What is hidden is drawn anew each step. Weights are averaged as training goes, judged on
-validation cells that are never trained on, and the best that were judged are the result. On a
-CPU, with as many threads, a run is a function of its seed, and one that was stopped and resumed
-ends with the same weights, bit for bit, as one that never was.
+Weights are averaged as training goes and validated on cells that are never trained on; the best
+that were validated are the result. On a CPU, with as many threads, a run is a function of its
+seed, and one that was stopped and resumed ends with the same weights, bit for bit, as one that
+was not. Training on a table and pretraining on synthetic tables differ only in their examples.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.arrays.support import Support
 from exchangeable.errors import Failed, InputError
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.prior import Prior, fit_prior
-from exchangeable.models.stream import Plan
-from exchangeable.runtime.devices import Precision, autocast
+from exchangeable.runtime.devices import autocast
 from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
-from exchangeable.runtime.processes import ALONE, Processes
-from exchangeable.runtime.random import hashed_uniform
+from exchangeable.runtime.processes import Processes
 from exchangeable.runtime.threads import threads_for
-from exchangeable.training.config import TrainingConfig
-from exchangeable.training.cuda_graph import CapturedStep, can_capture
-from exchangeable.training.examples import Example, ExampleSource
-from exchangeable.training.masking import sampler_of
-from exchangeable.training.run import Run, RunProgress, _check_finite
-from exchangeable.training.samplers import Full, Sampler
-from exchangeable.training.task import Task
-from exchangeable.values.codecs import Codec, ValueStats, encoder
+from exchangeable.training.cuda_graph import CapturedStep
+from exchangeable.training.execution import Execution
+from exchangeable.training.masking import Example
+from exchangeable.training.run import Run, check_finite
+from exchangeable.training.task import encode_array
+from exchangeable.values.codecs import Codec, encoder
 from exchangeable.values.losses import loss_of
 
-READ_AT_ONCE = 2**17
-"""Cells that are answered together, which bounds the memory that answering takes."""
 
+class Examples(Protocol):
+    """The examples of a run, and the validation of its weights."""
 
-@dataclass(frozen=True)
-class How:
-    """How steps are carried out, which has no say in what comes out but for rounding."""
+    codec: Codec
+    captured: CapturedStep | None
+    """The forward pass as a CUDA graph, where every step is over the same cells."""
+    keep_last: bool
+    """Whether the result is the last weights and not the best that were validated."""
 
-    precision: Precision = "auto"
-    plan: Plan | None = None
-    """How cells pass through the model where a step over all at once would not fit."""
-    processes: Processes = ALONE
+    @property
+    def cells(self) -> int:
+        """Number of cells of the largest example."""
+        ...
+
+    @property
+    def preparation(self) -> str:
+        """What ``prepare`` does, to be shown while it takes long; empty where it is quick."""
+        ...
+
+    def prepare(self, execution: Execution) -> None:
+        """Do what must be done once, before the first step."""
+        ...
+
+    def __iter__(self) -> Iterator[Example]:
+        """Yield the examples of all steps from the run's next one on."""
+        ...
+
+    def validate(self, model: MemoryModel, execution: Execution) -> float | None:
+        """Return the validation error of a model; none where there is nothing to validate on."""
+        ...
 
 
 def train(
     run: Run,
-    codec: Codec,
-    task: Task,
-    config: TrainingConfig,
+    examples: Examples,
+    execution: Execution,
     *,
-    how: How | None = None,
-    report: Callable[[RunProgress], None] | None = None,
     save: Callable[[Run], None] | None = None,
-    save_every: float = 60.0,
 ) -> None:
-    """Run to the end, or until Ctrl-C or SIGTERM: then what there is is saved, and that is said.
+    """Train to the end, or until Ctrl-C or SIGTERM: then save and raise ``Interrupted``.
 
-    The result is ``run.best``: the averaged weights of the step that did best on the validation
-    cells, or of the last one where there are none. The weights a run starts with are judged
+    The result is ``run.best``: the averaged weights of the step with the lowest validation error,
+    or of the last step where there is no validation. The weights a run starts with are validated
     too, so that it never ends with worse ones.
     """
-    device, how = next(run.model.parameters()).device, how or How()
-    _check_hidden(run.model, config, how)
-    task = task.to(device)
-    sampler = sampler_of(task.observed.support, config)
-    turns = ExampleSource(task.observed, task.reference, run.model, config, sampler)
-    started, first, saved = time.perf_counter(), run.step, time.perf_counter()
-    loss, cells = math.nan, 0
-    captured = _captured(run, codec, task, sampler, config, how)
+    config, processes = run.config, execution.processes
+    _check_hidden(run, execution)
     with (
-        stoppable() as asked_to_stop,
+        stoppable() as stop_requested,
         clear_about_memory(),
-        threads_for(len(task.observed), device),
+        threads_for(examples.cells, run.device),
     ):
-        judged = bool(len(task.validation))
-        if report is not None and run.model.prior_rank:  # to be fitted, which takes a while
-            report(_progress(run, config, loss, 0, 1.0, 1))
-        looks = _looks(run.model, task, config) if judged else []
-
-        def look() -> float:
-            seen = [validation_rmse(run.averaged, codec, *one, how) for one in looks]
-            return sum(seen) / len(seen)
-
-        if run.step == 0 and judged and not run.history:
-            run.judge(look(), loss=0.0)
-        while run.step < config.steps and not _given_up(run, config):
-            run.views, shown = turns.shown(run.views, run.step, run.draws)
+        if examples.preparation:
+            execution.progress.at(run.share, examples.preparation)
+        examples.prepare(execution)
+        started = saved = time.perf_counter()
+        first_step, cells = run.step, 0
+        if run.step == 0 and not run.history:
+            _validate(run, examples, execution, loss=0.0)
+        remaining = iter(examples)
+        while run.step < config.steps and not _out_of_patience(run):
+            example = next(remaining)
             try:
-                loss = take_step(run, codec, task, shown, config, how, captured)
+                loss = take_step(run, example, examples.codec, execution, examples.captured)
             except Failed:
                 if save is not None:
                     save(run)  # the best weights so far are worth keeping
                 raise
             run.step += 1
             run.average(config.average)
-            cells += len(shown.cells)
-            last = run.step == config.steps
-            if judged and (run.step % config.evaluate_every == 0 or last):
-                run.judge(look(), loss)
+            cells += len(example.cells)
+            if run.step % config.evaluate_every == 0 or run.step == config.steps:
+                _validate(run, examples, execution, loss)
             now = time.perf_counter()
-            if report is not None:
-                report(_progress(run, config, loss, cells, now - started, run.step - first))
-            stopping = how.processes.any(asked_to_stop())
-            if save is not None and (stopping or now - saved > save_every):
+            text = _describe_step(run, loss, cells, now - started, run.step - first_step)
+            execution.progress.at(run.share, text)
+            stopping = processes.any(stop_requested() or now - started > execution.seconds)
+            if save is not None and (stopping or now - saved > execution.save_every):
                 save(run)
                 saved = now
             if stopping:
                 raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, as asked")
-        if not judged:
-            run.best.load_state_dict(run.averaged.state_dict())
-            run.best_step = run.step
+        if examples.keep_last or not run.history:
+            run.keep_last()
 
 
 def take_step(
     run: Run,
+    example: Example,
     codec: Codec,
-    task: Task,
-    shown: Example,
-    config: TrainingConfig,
-    how: How,
+    execution: Execution,
     captured: CapturedStep | None = None,
 ) -> float:
-    """Predict what is hidden, and move the weights; the loss before that."""
-    some, hide, known = shown
-    device = some.values.device
-    first, last = how.processes.share(len(some))
-    mine = hide[first:last].nonzero().squeeze(1)
-    truth = some.values[first:last].index_select(0, mine).squeeze(1).float()
+    """Predict the hidden cells of an example and update the weights; return the loss before."""
+    config, processes = run.config, execution.processes
+    cells, hide, stats = example.cells, example.hide, example.stats
+    first, last = processes.share(len(cells))
+    hidden = hide[first:last].nonzero().squeeze(1)
+    truth = cells.values[first:last].index_select(0, hidden).squeeze(1).float()
     run.model.train()
-    if captured is not None:
-        writers = hide if config.hide == "nothing" else ~hide
-        outputs = captured(writers, run.drops, known).index_select(0, mine)
-    elif config.hide == "nothing":
-        with autocast(device, how.precision):
-            seen = some.map_values(encoder(codec, task.reference))
-            outputs = run.model(seen, some.support, task.features, run.drops)
-    else:
-        with autocast(device, how.precision):
-            outputs = run.model.predict_hidden(
-                some,
-                hide,
-                task.features,
-                run.drops,
-                encode=encoder(codec, task.reference),
-                known=known,
-                plan=how.plan,
-                processes=how.processes,
-            )
-    answers = codec.read(outputs.float(), task.reference)
-    loss = loss_of(answers, truth, task.reference, config.loss, config.squared_weight)
-    if how.processes.size > 1:  # the mean over all hidden cells is a mean of the processes' means
+    outputs = _predict_hidden(run, example, codec, execution, captured, hidden)
+    predictions = codec.read(outputs.float(), stats)
+    loss = loss_of(predictions, truth, stats, config.loss, config.squared_weight)
+    if processes.size > 1:  # the mean over all hidden cells is a mean of the processes' means
         loss = loss * (len(truth) / hide.sum()) if len(truth) else outputs.sum()
     run.optimiser.param_groups[0]["lr"] = config.rate(run.step)
     run.optimiser.zero_grad()
     loss.backward()
-    (total,) = how.processes.summed([loss.detach()])
-    _check_finite("loss", float(total), run.step)
-    _sum_gradients(run.model, how.processes)
+    (total,) = processes.summed([loss.detach()])
+    check_finite("loss", float(total), run.step)
+    _sum_gradients(run.model, processes)
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
     run.optimiser.step()
     return float(total)
 
 
-def _check_hidden(model: MemoryModel, config: TrainingConfig, how: How) -> None:
-    if config.hide != "nothing":
+def _predict_hidden(
+    run: Run,
+    example: Example,
+    codec: Codec,
+    execution: Execution,
+    captured: CapturedStep | None,
+    hidden: Tensor,
+) -> Tensor:
+    """Return the model's outputs for the hidden cells of this process: (Q, O)."""
+    cells, hide, prior_values, stats, features = example
+    all_write = run.config.hide == "nothing"
+    if captured is not None:
+        writers = hide if all_write else ~hide
+        return captured(writers, run.drops, prior_values).index_select(0, hidden)
+    with autocast(cells.values.device, execution.precision):
+        if all_write:
+            channels = encode_array(cells, codec, stats)
+            return run.model(channels, cells.support, features, run.drops)
+        return run.model.predict_hidden(
+            cells,
+            hide,
+            features,
+            run.drops,
+            encode=encoder(codec, stats),
+            known=prior_values,
+            plan=execution.plan,
+            processes=execution.processes,
+        )
+
+
+def _check_hidden(run: Run, execution: Execution) -> None:
+    if run.config.hide != "nothing":
         return
-    if model.prior_rank:
+    if run.model.prior_rank:
         raise InputError("a model with a prior learns from hidden cells, but nothing is hidden")
-    if how.plan is not None or how.processes.size > 1:
+    if execution.plan is not None or execution.processes.size > 1:
         raise InputError("with nothing hidden a step is over all cells at once, on one process")
 
 
-def _captured(
-    run: Run, codec: Codec, task: Task, sampler: Sampler, config: TrainingConfig, how: How
-) -> CapturedStep | None:
-    """Steps that are always over the same cells, on a GPU, as a graph."""
-    whole = isinstance(sampler, Full) and how.plan is None and how.processes.size == 1
-    # With nothing hidden cells that are asked for write, which only the literal form allows.
-    whole = whole and (config.hide != "nothing" or run.model.literal)
-    if not whole or not can_capture(run.model, task.observed):
-        return None
-    run.model.train()
-    device = task.observed.values.device
-    return CapturedStep(
-        run.model,
-        task.observed,
-        task.features,
-        encoder(codec, task.reference),
-        lambda: autocast(device, how.precision),
-    )
+def _validate(run: Run, examples: Examples, execution: Execution, loss: float) -> None:
+    error = examples.validate(run.averaged, execution)
+    if error is not None:
+        run.record_validation(error, loss)
 
 
 def _sum_gradients(model: MemoryModel, processes: Processes) -> None:
-    """Each process has the gradient of its own cells' loss."""
+    """Sum the gradients over all processes: each has that of its own cells' loss."""
     if processes.size > 1:
         weights = [weight for weight in model.parameters() if weight.requires_grad]
-        own = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
-        for weight, total in zip(weights, processes.summed(own), strict=True):
+        gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
+        for weight, total in zip(weights, processes.summed(gradients), strict=True):
             weight.grad = total
 
 
-@torch.no_grad()
-def answer(
-    model: MemoryModel,
-    codec: Codec,
-    observed: ExchangeableArray,
-    queries: Support,
-    reference: ValueStats,
-    features: FeatureTensors | None = None,
-    processes: Processes = ALONE,
-    plan: Plan | None = None,
-    prior: Prior | None = None,
-) -> Tensor:
-    """What a model gives out for the queries, observed values as they come: (Q, O)."""
-    if model.literal:
-        encoded = observed.map_values(encoder(codec, reference))
-        return model(encoded, queries, features)
-    encode = encoder(codec, reference)
-    prior = prior or fit_prior(model, observed, reference)
-    memory = model.condition(
-        observed, features, encode=encode, prior=prior, plan=plan, processes=processes
+def _out_of_patience(run: Run) -> bool:
+    patience = run.config.patience
+    return patience is not None and run.looks_without_gain >= patience
+
+
+def _describe_step(run: Run, loss: float, cells: int, seconds: float, steps: int) -> str:
+    """Describe in a line where the run is, given what it did in how many seconds."""
+    validation = (
+        f", validation RMSE {run.history[-1]['validation_rmse']:.4f}" if run.history else ""
     )
-    first, last = processes.share(len(queries))
-    own = Support(queries.index[first:last], queries.shape)
-    return processes.gathered(model.read(memory, own, READ_AT_ONCE), len(queries))
-
-
-def _looks(
-    model: MemoryModel, task: Task, config: TrainingConfig
-) -> list[tuple[Task, Prior | None]]:
-    """What validation cells are judged with: all observed cells or shares of them, and a prior."""
-    looks = []
-    places = hashed_uniform(len(task.observed), config.seed, task.observed.values.device)
-    for share in config.judged_shares:
-        some = task.observed if share == 1 else task.observed.take(places < share)
-        looks.append((replace(task, observed=some), fit_prior(model, some, task.reference)))
-    return looks
-
-
-def validation_rmse(
-    model: MemoryModel,
-    codec: Codec,
-    task: Task,
-    prior: Prior | None = None,
-    how: How | None = None,
-) -> float:
-    """Of the validation cells, given all the others."""
-    how = how or How()
-    plan = how.plan and replace(how.plan, together=None)
-    outputs = answer(
-        model,
-        codec,
-        task.observed,
-        task.validation.support,
-        task.reference,
-        task.features,
-        how.processes,
-        plan,
-        prior,
-    )
-    error = codec.read(outputs.double(), task.reference).mean() - task.validation.values.squeeze(1)
-    return float(error.square().mean().sqrt())
-
-
-def _given_up(run: Run, config: TrainingConfig) -> bool:
-    return config.patience is not None and run.looks_without_gain >= config.patience
-
-
-def _progress(
-    run: Run, config: TrainingConfig, loss: float, cells: int, seconds: float, steps: int
-) -> RunProgress:
-    looked = bool(run.history)
-    return RunProgress(
-        run.step,
-        config.steps,
-        loss,
-        run.history[-1]["validation_rmse"] if looked else None,
-        run.best_rmse if looked else None,
-        cells / seconds,
-        (config.steps - run.step) * seconds / steps,
+    minutes, rest = divmod(round((run.config.steps - run.step) * seconds / steps), 60)
+    return (
+        f"step {run.step:,} of {run.config.steps:,}, loss {loss:.4f}{validation}, "
+        f"{cells / seconds:,.0f} cells/s, {minutes}:{rest:02d} left"
     )

@@ -52,7 +52,7 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         # What is kept must live until all of it was counted, and so must the loss.
-        encode = encoder(codec, task.reference)
+        encode = encoder(codec, task.stats)
         known = some.values.new_ones(len(some), model.known_channels).float()
         outputs = model.predict_hidden(
             some,
@@ -62,9 +62,9 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
             encode=encode,
             known=known if model.known_channels else None,
         )
-        answers = codec.read(outputs.float(), task.reference)
+        answers = codec.read(outputs.float(), task.stats)
         truth = some.values[hide].squeeze(1).float()
-        loss = loss_of(answers, truth, task.reference, "both", 1.0)
+        loss = loss_of(answers, truth, task.stats, "both", 1.0)
     del loss
     return sum(storages.values())
 

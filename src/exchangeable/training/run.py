@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,28 +13,12 @@ from torch import Tensor
 
 from exchangeable.errors import Failed
 from exchangeable.models.memory import MemoryModel
-from exchangeable.runtime.progress import Progress
 from exchangeable.training.config import TrainingConfig
-
-
-@dataclass(frozen=True)
-class RunProgress:
-    """Where a run stands."""
-
-    step: int
-    steps: int
-    loss: float
-    """Not a number before the first step."""
-    validation: float | None
-    """RMSE on the validation cells at the last look."""
-    best: float | None
-    cells_per_second: float
-    seconds_left: float
 
 
 @dataclass(eq=False)
 class Run:
-    """All that changes while a model is trained, and all that is needed to go on with it."""
+    """All that changes while a model is trained, and all that is needed to continue."""
 
     model: MemoryModel
     averaged: MemoryModel
@@ -43,18 +26,19 @@ class Run:
     optimiser: torch.optim.AdamW
     draws: np.random.Generator
     drops: torch.Generator
+    config: TrainingConfig
     step: int = 0
     looks_without_gain: int = 0
     best_step: int = 0
     best_rmse: float = math.inf
     history: list[dict[str, float]] = field(default_factory=list)
-    """At each look: step, loss, validation RMSE."""
+    """Step, loss and validation RMSE of each validation."""
     views: list[int] = field(default_factory=list)
-    """What tells the sets of hidden cells that take turns, where there is a prior."""
+    """Keys of the mask sets that take turns, where there is a prior."""
 
     @classmethod
     def start(cls, model: MemoryModel, config: TrainingConfig) -> Run:
-        """Before the first step."""
+        """Begin a run with the weights of a model."""
         weights = list(model.parameters())
         optimiser = torch.optim.AdamW(
             weights,
@@ -69,18 +53,28 @@ class Run:
             optimiser,
             np.random.default_rng(config.seed),
             torch.Generator().manual_seed(config.seed),
+            config,
         )
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def share(self) -> float:
+        """Share of the steps that are done."""
+        return self.step / max(self.config.steps, 1)
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """As tensors and as JSON; ``restore`` takes it back."""
+        """Return the state as tensors and as JSON, for ``restore``."""
         tensors = {"drops": self.drops.get_state()}
         for name in ("model", "averaged", "best"):
             weights = getattr(self, name).state_dict()
             tensors |= {f"{name}.{key}": weight for key, weight in weights.items()}
-        for number, moments in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser.{number}.{key}": value for key, value in moments.items()}
-        numbers = {name: copy.copy(getattr(self, name)) for name in _COUNTED}
-        # JSON has no infinity: before the first look there is no best.
+        for parameter, moments in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{parameter}.{key}": value for key, value in moments.items()}
+        numbers = {name: copy.copy(getattr(self, name)) for name in _STORED}
+        # JSON has no infinity: before the first validation there is no best.
         numbers["best_rmse"] = self.best_rmse if math.isfinite(self.best_rmse) else None
         return tensors, {**numbers, "draws": self.draws.bit_generator.state}
 
@@ -90,13 +84,13 @@ class Run:
             getattr(self, name).load_state_dict(_below(tensors, f"{name}."))
         moments: dict[int, dict[str, Tensor]] = {}
         for key, value in _below(tensors, "optimiser.").items():
-            number, _, part = key.partition(".")
-            moments.setdefault(int(number), {})[part] = value
+            parameter, _, part = key.partition(".")
+            moments.setdefault(int(parameter), {})[part] = value
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
         self.drops.set_state(tensors["drops"])
         self.draws.bit_generator.state = numbers["draws"]
-        for name in _COUNTED:
+        for name in _STORED:
             setattr(self, name, numbers[name])
         if numbers["best_rmse"] is None:
             self.best_rmse = math.inf
@@ -109,9 +103,9 @@ class Run:
             weights: list[Tensor] = list(self.model.parameters())
             torch._foreach_lerp_(means, weights, 1 - share)
 
-    def judge(self, rmse: float, loss: float) -> None:
-        """Keep the averaged weights if nothing judged before was as good."""
-        _check_finite("RMSE on validation cells", rmse, self.step)
+    def record_validation(self, rmse: float, loss: float) -> None:
+        """Add to the history, and keep the averaged weights if none before were as good."""
+        check_finite("RMSE on validation cells", rmse, self.step)
         self.history.append({"step": self.step, "loss": loss, "validation_rmse": rmse})
         if rmse < self.best_rmse:
             self.best_rmse, self.best_step, self.looks_without_gain = rmse, self.step, 0
@@ -119,36 +113,22 @@ class Run:
         else:
             self.looks_without_gain += 1
 
+    def keep_last(self) -> None:
+        """Make the averaged weights of the last step the result."""
+        self.best.load_state_dict(self.averaged.state_dict())
+        self.best_step = self.step
+        if self.history:
+            self.best_rmse = self.history[-1]["validation_rmse"]
 
-_COUNTED = ("step", "looks_without_gain", "best_step", "best_rmse", "history", "views")
+
+_STORED = ("step", "looks_without_gain", "best_step", "best_rmse", "history", "views")
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def _check_finite(what: str, number: float, step: int) -> None:
-    if not math.isfinite(number):
-        raise Failed(f"the {what} is no longer finite after step {step:,}; lower the learning rate")
-
-
-def reporting(progress: Progress) -> Callable[[RunProgress], None]:
-    """Progress of training, in words."""
-
-    def report(now: RunProgress) -> None:
-        if math.isnan(now.loss):
-            progress.at(now.step / now.steps, "fitting the factorization that cells start from")
-            return
-        judged = "" if now.validation is None else f", validation RMSE {now.validation:.4f}"
-        progress.at(
-            now.step / now.steps,
-            f"step {now.step:,} of {now.steps:,}, loss {now.loss:.4f}{judged}, "
-            f"{now.cells_per_second:,.0f} cells/s, {_clock(now.seconds_left)} left",
-        )
-
-    return report
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
+def check_finite(name: str, value: float, step: int) -> None:
+    """Raise ``Failed`` if a loss or an error has diverged."""
+    if not math.isfinite(value):
+        raise Failed(f"the {name} is no longer finite after step {step:,}; lower the learning rate")

@@ -84,7 +84,7 @@ class TrainedModel:
         expected = self.facts.get("features") or []
         if names and not expected:
             raise InputError(
-                "the model knows no features of members: self-supervised and factorized are "
+                "the model knows no features of members: residual and factorized are "
                 "trained with them"
             )
         listed = [list(axis) for axis in names]
@@ -94,7 +94,7 @@ class TrainedModel:
                 f"{listed or 'none'} came"
             )
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """As JSON and as tensors; ``of_parts`` takes them back."""
         kind = next(kind for kind, made in _CONFIGS.items() if isinstance(self.config, made))
         described = {
@@ -107,7 +107,7 @@ class TrainedModel:
         return described, self.model.state_dict()
 
     @classmethod
-    def of_parts(
+    def from_parts(
         cls, described: dict[str, Any], weights: dict[str, Tensor], facts: dict[str, Any]
     ) -> TrainedModel:
         """From what ``parts`` gave; anything that does not fit is wrong input."""
@@ -133,7 +133,7 @@ class TrainedModel:
 
     def save(self, path: str | Path, *, run: Run | None = None) -> None:
         """To a folder, in one go; with ``run``, also all that is needed to go on training."""
-        described, weights = self.parts()
+        described, weights = self.to_parts()
         tensors = {"model": weights}
         if run is not None:
             tensors["training"], numbers = run.state()
@@ -152,9 +152,9 @@ class TrainedModel:
             facts = described.get("facts", {})
         if "architecture" not in described:
             raise InputError(f"{path}: a trained model is needed, but this is none")
-        return cls.of_parts(described, stored.tensors["model"], facts)
+        return cls.from_parts(described, stored.tensors["model"], facts)
 
-    def told(self, run: Run) -> TrainedModel:
+    def with_results(self, run: Run) -> TrainedModel:
         """The same with what a run found in its facts."""
         found: dict[str, Any] = {"steps": run.step, "best step": run.best_step}
         if math.isfinite(run.best_rmse):

@@ -67,7 +67,7 @@ def one_life(folder: Path, url: str, life: int, seconds: float) -> list[str]:
 def lost(url: str, acknowledged: list[str]) -> list[str]:
     """Whose cells are not both there."""
     store = Store.open(url)
-    table = store.table()[1]
+    table = store.read_table()[1]
     store.close()
     counts = table.frame(table.index, value=table.values)["member"].value_counts()
     there = dict(counts.iter_rows())

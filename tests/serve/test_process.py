@@ -112,8 +112,8 @@ def test_asked_to_stop_it_ends_the_calls_under_way(tmp_path):
         (["--db", "mysql://x/y"], "sqlite or postgresql"),
         (["--model", "residual"], "trained anew at each refresh"),
         (["--model", "no such model"], "model must be one of"),
-        (["--port", "99999"], "cannot be listened at"),
-        (["--host", "no.such.host.invalid", "--anyone"], "cannot be listened at"),
+        (["--port", "99999"], "cannot listen at"),
+        (["--host", "no.such.host.invalid", "--anyone"], "cannot listen at"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(tmp_path, monkeypatch, arguments, reason):

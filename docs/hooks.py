@@ -17,7 +17,11 @@ LOG = logging.getLogger("mkdocs.hooks")  # a warning fails a build with --strict
 DIRECTIVE = re.compile(r"^\{\{ (include|script) (\S+) \}\}$", flags=re.MULTILINE)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 # Files of the repository that are pages of the site under another name.
-PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
+PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "README.md": "index.md",
+}
 # What a browser loads when it shows a page, in HTML and in style sheets.
 LOADED = re.compile(
     r"""(?:<(?:script|img|iframe|source|video|audio)\b[^>]*?\bsrc\s*=\s*["']?"""

@@ -20,8 +20,8 @@ from pathlib import Path
 
 FIVE_CELLS = """
 import exchangeable as ex
-cells = [("ann", "Alien"), ("ann", "Big"), ("bob", "Big"), ("bob", "Heat"), ("cleo", "Alien")]
-completer = ex.Completer().fit(cells, [5, 1, 4, 2, 4])
+cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big"), ("cleo", "Alien")]
+completer = ex.Completer().fit(cells, [5, 4, 2, 1, 5])
 completer.predict([("bob", "Alien"), ("cleo", "Heat")])
 """
 
@@ -29,7 +29,7 @@ completer.predict([("bob", "Alien"), ("cleo", "Heat")])
 def write_table(path: Path, rows: int = 100) -> None:
     """Ratings of 20 users and 15 films, a tenth of them without a value."""
     generator = random.Random(0)
-    cells = [(user, film) for user in range(20) for film in range(15)]
+    cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big"), ("cleo", "Alien")]
     lines = ["user,film,rating"]
     for place, (user, film) in enumerate(generator.sample(cells, rows)):
         rating = "" if place % 10 == 0 else str(generator.randint(1, 5))

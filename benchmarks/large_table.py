@@ -72,7 +72,7 @@ def make_model(path: Path) -> None:
     TrainedModel(config, codec, model, TrainingConfig(), "random", {}).save(path)
 
 
-def measured(command: list[str]) -> tuple[float, float]:
+def measure(command: list[str]) -> tuple[float, float]:
     """Seconds, and the most memory in GB, of a command."""
     started = time.perf_counter()
     process = subprocess.Popen(command)
@@ -92,7 +92,7 @@ def main() -> None:
     model = given.folder / "random-8x64"
     if not model.exists():
         make_model(model)
-    before = None
+    before, results = None, []
     for cells in given.cells:
         path = given.folder / f"{cells}.parquet"
         if not path.exists():
@@ -100,11 +100,12 @@ def main() -> None:
         out = given.folder / f"{cells}.completed.parquet"
         command = [sys.executable, "-m", "exchangeable", "complete", str(path), "--out", str(out)]
         command += ["--model", str(model), "--memory", given.memory, "--device", "cpu", "--force"]
-        seconds, gigabytes = measured(command)
+        seconds, gigabytes = measure(command)
         grown = "" if before is None else f", {seconds / before:.1f} times the one before"
-        print(f"{cells:,} cells: {seconds:.0f} s, {gigabytes:.2f} GB{grown}", flush=True)
-        print(json.dumps({"cells": cells, "seconds": seconds, "peak_gb": gigabytes}), flush=True)
+        print(f"{cells:>13,} cells  {seconds:7.0f} s  {gigabytes:6.2f} GB{grown}", flush=True)
+        results.append({"cells": cells, "seconds": seconds, "peak_gb": gigabytes})
         before = seconds
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

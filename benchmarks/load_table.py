@@ -19,7 +19,7 @@ from pathlib import Path
 ONE_LOAD = """
 import re, sys, time
 import polars as pl
-from exchangeable.table import Table
+from exchangeable import Table
 
 def peak():  # of this process alone; ru_maxrss would inherit the parent's
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) / 1024

@@ -109,8 +109,20 @@ def main() -> None:
             told["overload"] = loaded(service, 300, 20)
             told["after"] = loaded(service, given.clients, 10)
         told["exit_code"] = service.stop()
+    for name in ("load", "overload", "after"):
+        if name == "load" or name in told:
+            print(row(name, told if name == "load" else told[name]))
+    print(f"memory {told['memory_mb']:,} MB, drift {told['memory_drift']:+.1%}")
     print(json.dumps(told))
     sys.exit(0 if _well(told) else 1)
+
+
+def row(name: str, load: dict[str, Any]) -> str:
+    return (
+        f"{name:>9}  {load['clients']:4} clients  {load['requests_per_second']:7.1f} requests/s  "
+        f"median {load['median_ms']} ms  99th percentile {load['p99_ms']} ms  "
+        f"{load['refused_503']:,} refused  {load['errors']:,} errors"
+    )
 
 
 def _well(told: dict[str, Any]) -> bool:

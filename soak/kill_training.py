@@ -100,7 +100,7 @@ def full_disk(root: Path) -> str:
         weights = {"model": {"w": torch.randn(120_000)}}
         checkpoint.save(place / "model", {"kind": "test"}, weights, card="")
         code = (
-            "import sys, torch; from exchangeable import checkpoint; "
+            "import sys, torch; from exchangeable.runtime import checkpoint; "
             "checkpoint.save(sys.argv[1], {}, {'model': {'w': torch.zeros(150_000)}}, card='')"
         )
         done = subprocess.run(

@@ -67,7 +67,7 @@ def one_life(folder: Path, url: str, life: int, seconds: float) -> list[str]:
 def lost(url: str, acknowledged: list[str]) -> list[str]:
     """Whose cells are not both there."""
     store = Store.open(url)
-    table = store.table()[1]
+    table = store.read_table()[1]
     store.close()
     counts = table.frame(table.index, value=table.values)["member"].value_counts()
     there = dict(counts.iter_rows())
@@ -104,6 +104,10 @@ def main() -> None:
                 file=sys.stderr, flush=True,
             )  # fmt: skip
     told = {"database": given.database, "kills": given.kills, "acknowledged": len(acknowledged)}
+    print(
+        f"{given.database}: {given.kills:,} kills, {len(acknowledged):,} acknowledged, "
+        f"{len(missing):,} lost"
+    )
     print(json.dumps({**told, "lost": len(missing)}))
     sys.exit(1 if missing else 0)
 

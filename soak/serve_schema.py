@@ -141,6 +141,9 @@ def main() -> None:
     cases = parser.parse_args().cases
     with tempfile.TemporaryDirectory() as place, served(Path(place)) as service:
         found = tried(service, cases)
+    for call, statuses in found.items():
+        counts = ", ".join(f"{status}: {number:,}" for status, number in sorted(statuses.items()))
+        print(f"{call:>32}  {counts}")
     print(json.dumps({call: dict(sorted(statuses.items())) for call, statuses in found.items()}))
 
 

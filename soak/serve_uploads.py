@@ -102,6 +102,8 @@ def main() -> None:
             "memory_before_mb": round(before / 2**20),
             "memory_most_mb": round(most / 2**20),
         }
+    counts = ", ".join(f"{number:,} times {status}" for status, number in sorted(statuses.items()))
+    print(f"{given.files:,} files: {counts}; memory {before / 2**20:.0f} to {most / 2**20:.0f} MB")
     print(json.dumps(told))
     bad = any(status >= 500 for status in statuses)
     sys.exit(1 if bad or most > before + MOST_MORE else 0)

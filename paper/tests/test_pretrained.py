@@ -9,8 +9,8 @@ import torch
 from exchangeable.datasets import load
 from exchangeable.values.distributions import OnLevels
 from exchangeable.values.scale import Scale
-from paper import calibration, draws, pretrained
-from paper.problems import Problem
+from paper.lib.problems import Problem
+from paper.pretrained import coverage, development, synthetic_tables
 
 
 @pytest.fixture
@@ -18,12 +18,12 @@ def asked():
     table = load("film-club").table
     problem = Problem("club", table.index, table.values, table.shape, table.scale, {})
     hide = np.random.default_rng(0).random(len(table)) < 0.2
-    return pretrained.Asked("club", problem, np.flatnonzero(~hide), np.flatnonzero(hide))
+    return development.Asked("club", problem, np.flatnonzero(~hide), np.flatnonzero(hide))
 
 
 @pytest.fixture
 def only_the_club(asked, monkeypatch):
-    for module in (pretrained, calibration):
+    for module in (development, coverage):
         monkeypatch.setattr(module, "development", lambda: iter([asked]))
 
 
@@ -35,30 +35,30 @@ def run(module, monkeypatch, *options):
 def test_all_methods_are_judged_on_the_same_cells(
     asked, only_the_club, monkeypatch, tmp_path, capsys
 ):
-    run(pretrained, monkeypatch, "--out", tmp_path)
+    run(development, monkeypatch, "--out", tmp_path)
     printed = capsys.readouterr().out
     found = json.loads((tmp_path / "development.club.json").read_text())
     assert found["hidden"] == len(asked.hidden)
-    for name in (*pretrained.OTHERS, "pretrained"):
+    for name in (*development.OTHERS, "pretrained"):
         assert 0.5 < found[name]["rmse"] < 1
         assert f"{found[name]['rmse']:.4f}" in printed
         assert found[name]["cells"] == len(asked.hidden)
     low, high = found["against vmf"]
     assert low < found["pretrained"]["rmse"] - found["vmf"]["rmse"] < high
-    run(pretrained, monkeypatch, "--out", tmp_path, "--print")
+    run(development, monkeypatch, "--out", tmp_path, "--print")
     assert capsys.readouterr().out == printed
     rows = printed.strip().splitlines()
     assert len({row.count("|") for row in rows}) == 1
 
 
 def test_tables_are_chosen_by_name(only_the_club, monkeypatch, tmp_path, capsys):
-    run(pretrained, monkeypatch, "--out", tmp_path, "--only", "another")
+    run(development, monkeypatch, "--out", tmp_path, "--only", "another")
     assert not list(tmp_path.iterdir())
 
 
 def test_calibration_is_drawn_and_told(only_the_club, monkeypatch, tmp_path, capsys):
     picture = tmp_path / "new" / "c.png"
-    run(calibration, monkeypatch, "--out", picture)
+    run(coverage, monkeypatch, "--out", picture)
     assert "club: 80 % intervals hold" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -68,10 +68,10 @@ def test_chances_of_levels_are_compared_with_how_often_they_came():
     chances = torch.tensor([[0.2, 0.8], [0.6, 0.4]], dtype=torch.float64).repeat(5000, 1)
     truth = (torch.rand(10_000, generator=generator) < chances[:, 1]).double()
     answers = OnLevels(torch.tensor([0.0, 1.0], dtype=torch.float64), chances.log())
-    given, came = calibration.came(answers, truth)
+    given, came = coverage.came(answers, truth)
     np.testing.assert_allclose(given, [0.2, 0.4, 0.6, 0.8])
     np.testing.assert_allclose(came, given, atol=0.03)
-    shares = calibration.held(answers, truth)
+    shares = coverage.held(answers, truth)
     assert (np.diff(shares) >= 0).all()
 
 
@@ -81,9 +81,11 @@ def test_statistics_tell_tables_apart(tmp_path, monkeypatch):
     row, column = generator.normal(size=60), generator.normal(size=40)
     scale = Scale("real")
     noise = 0.3 * generator.normal(size=len(index))
-    biased = draws.Cells(index, row[index[:, 0]] + noise, (60, 40), scale)
-    product = draws.Cells(index, row[index[:, 0]] * column[index[:, 1]] + noise, (60, 40), scale)
-    one, other = (draws.statistics(cells, 0) for cells in (biased, product))
+    biased = synthetic_tables.Cells(index, row[index[:, 0]] + noise, (60, 40), scale)
+    product = synthetic_tables.Cells(
+        index, row[index[:, 0]] * column[index[:, 1]] + noise, (60, 40), scale
+    )
+    one, other = (synthetic_tables.statistics(cells, 0) for cells in (biased, product))
     assert one.by_biases > 0.8
     assert one.by_factors < 0.05
     assert other.by_biases < 0.2
@@ -91,6 +93,6 @@ def test_statistics_tell_tables_apart(tmp_path, monkeypatch):
     assert other.spectrum[0] > 5 * other.spectrum[1]
     assert one.per_row == pytest.approx(len(index) / 60)
     assert one.commonest == pytest.approx(1 / len(index))
-    monkeypatch.setattr(draws, "REAL", {})
-    run(draws, monkeypatch, "--draws", 3, "--out", tmp_path / "d.png")
+    monkeypatch.setattr(synthetic_tables, "REAL", {})
+    run(synthetic_tables, monkeypatch, "--draws", 3, "--out", tmp_path / "d.png")
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")

@@ -16,23 +16,12 @@ from exchangeable.models.configs import FactorizedConfig, ResidualConfig, SelfSu
 from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.distributions import Normal
 from exchangeable.values.scale import Scale
-from paper import (
-    abroad,
-    affinities,
-    blocks,
-    lastfm,
-    methods,
-    ml1m,
-    ml100k,
-    new_members,
-    problems,
-    runs,
-    sampling,
-    transfer,
-)
-from paper.plainly import plainly
-from paper.problems import Problem
-from paper.show import Column, Row, carry_out, figure, printed
+from paper.figures import new_members, sampling
+from paper.lib import methods, problems, runs, transferred
+from paper.lib.command import run_command
+from paper.lib.problems import Problem
+from paper.lib.tables import Column, Row, figure, format_table, run_missing
+from paper.tables import davis_kiba, flixster_douban_yahoo, lastfm, ml1m, ml100k, transfer
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
 
@@ -135,7 +124,8 @@ BARE = """
 import sys
 for name in ("pandas", "polars", "pooch", "pyarrow", "safetensors", "sklearn", "typer"):
     sys.modules[name] = None  # so that importing it fails
-from paper import ml100k, new_members, sampling, transfer, lastfm
+from paper.figures import new_members, sampling
+from paper.tables import lastfm, ml100k, transfer
 ml100k.main()
 """
 
@@ -163,7 +153,7 @@ def test_what_is_missing_is_one_line(capsys):
         raise InputError("no such table")
 
     with pytest.raises(SystemExit) as ended:
-        plainly(main)
+        run_command(main)
     assert ended.value.code == 2
     assert capsys.readouterr().err == "no such table\n"
 
@@ -190,10 +180,10 @@ def test_a_run_is_kept_and_not_repeated(tmp_path, monkeypatch):
 def test_a_kept_run_has_a_line_for_each_entry(tmp_path):
     found = {"problem": "p", "split": "a", "method": "m", "seed": 0, "history": [[1, 0.9]] * 50}
     runs.keep(found, tmp_path)
-    path = tmp_path / "p.a.m.0.json"
+    path = tmp_path / "p" / "a.m.0.json"
     assert json.loads(path.read_text()) == found
     assert len(path.read_text().splitlines()) == len(found) + 2
-    assert list(tmp_path.iterdir()) == [path]
+    assert [one for one in tmp_path.rglob("*") if one.is_file()] == [path]
 
 
 @pytest.mark.parametrize("kind", ["distinct", "tied", "equal"])
@@ -219,7 +209,7 @@ def test_a_run_that_several_columns_show_is_carried_out_once(tmp_path, monkeypat
         Column("splits", "small", ("a", "b")),
     ]
     rows = [Row("bias", [], "bias"), Row("first", [], "bmf", 1, first=True)]
-    carry_out(given, columns, rows)
+    run_missing(given, columns, rows)
     runs_of_bias = [("a", 0), ("a", 1), ("b", 0)]
     assert asked == [
         *[("small", split, "bias", seed, "cpu") for split, seed in runs_of_bias],
@@ -235,7 +225,9 @@ def test_tables_show_what_there_is_and_dashes_elsewhere():
     ]
     assert figure(found, column, "ours") == "0.9500 ± 0.0707 (2)"
     assert figure(found, other, "ours") == "–"
-    shown = printed("T", [column, other], [Row("GC-MC", [0.91]), Row("ours", [], "ours")], found)
+    shown = format_table(
+        "T", [column, other], [Row("GC-MC", [0.91]), Row("ours", [], "ours")], found
+    )
     assert shown.splitlines()[2:] == [
         "| | A, published | here | B |",
         "|---|---|---|---|",
@@ -261,7 +253,7 @@ def test_the_table_of_sampling_has_dashes_where_baselines_have_no_validation(
     assert "| empirical-Bayes bias | 0.9600 | – |" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("module", [ml100k, ml1m, blocks, affinities])
+@pytest.mark.parametrize("module", [ml100k, ml1m, flixster_douban_yahoo, davis_kiba])
 def test_every_table_of_accuracies_has_the_yardsticks(module, capsys, monkeypatch, tmp_path):
     assert {"bias", "bmf"} <= {row.method for row in module.ROWS}
     known = {*methods.METHODS, *methods.YARDSTICKS, None}
@@ -280,7 +272,7 @@ def test_a_trial_cannot_pass_for_a_result(monkeypatch, capsys):
 def test_answers_in_stars_come_back_on_the_scale_of_the_table():
     half = Scale("levels", tuple(np.arange(0.5, 5.5, 0.5).tolist()))
     stars = Normal(torch.tensor([1.0, 3.0, 5.0]), torch.full((3,), 0.1))
-    found = abroad.Rescaled(stars, half.levels[0], (half.levels[-1] - half.levels[0]) / 4)
+    found = transferred.Rescaled(stars, half.levels[0], (half.levels[-1] - half.levels[0]) / 4)
     assert found.mean().tolist() == pytest.approx([0.5, 2.75, 5.0])
 
 
@@ -293,24 +285,24 @@ def weights(tmp_path, monkeypatch):
         return replace(problem, tests={"u1": problem.tests["a"]})
 
     monkeypatch.setattr(problems, "load", load)
-    monkeypatch.setattr(abroad, "WEIGHTS", tmp_path / "weights")
-    abroad.trained.cache_clear()
+    monkeypatch.setattr(transferred, "WEIGHTS", tmp_path / "weights")
+    transferred.trained.cache_clear()
     yield tmp_path / "weights"
-    abroad.trained.cache_clear()
+    transferred.trained.cache_clear()
 
 
-ABROAD = {**QUICK, "width": 8, "depth": 2}
+TRANSFERRED = {**QUICK, "width": 8, "depth": 2}
 
 
 @pytest.mark.parametrize("method", ["ours", "factorized-released"])
 def test_weights_from_their_folder_answer_and_tell_the_same(method, weights, tmp_path):
-    changed = ABROAD if method == "ours" else {**QUICK, "encoder": (8, 4), "decoder": (8,)}
+    changed = TRANSFERRED if method == "ours" else {**QUICK, "encoder": (8, 4), "decoder": (8,)}
     given = Namespace(out=tmp_path / "out", device="cpu", again=True, changed=changed)
     told = []
     for _ in range(2):
-        abroad.trained.cache_clear()
-        transfer.ensure("elsewhere", f"{method}-abroad", 0, given)
-        path = runs.place_of("elsewhere", "u1", f"{method}-abroad", 0, given.out)
+        transferred.trained.cache_clear()
+        transfer.ensure("elsewhere", f"{method}-transferred", 0, given)
+        path = runs.place_of("elsewhere", "u1", f"{method}-transferred", 0, given.out)
         told.append(json.loads(path.read_text(), parse_constant=pytest.fail))
     # Under a name that tells what was changed, so that no trial passes for the real one.
     (place,) = weights.iterdir()
@@ -322,12 +314,12 @@ def test_weights_from_their_folder_answer_and_tell_the_same(method, weights, tmp
 
 
 def test_weights_are_loaded_once_for_all_shares(weights, monkeypatch):
-    abroad.trained("ours", 0, "cpu", **ABROAD)
-    abroad.trained.cache_clear()
+    transferred.trained("ours", 0, "cpu", **TRANSFERRED)
+    transferred.trained.cache_clear()
     loaded, load = [], TrainedModel.load
     monkeypatch.setattr(TrainedModel, "load", lambda path: loaded.append(path) or load(path))
     for share in (30, 60):
-        found = new_members.run(small(), share, "ours-abroad", 0, "cpu", **ABROAD)
+        found = new_members.run(small(), share, "ours-transferred", 0, "cpu", **TRANSFERRED)
         assert 0 < found["rmse"] < 3
     assert loaded == list(weights.iterdir())
 

@@ -211,7 +211,7 @@ def test_a_trained_model_is_used_by_the_other_commands(here):
     assert result.exit_code == 0, result.output
     assert "a step takes about" in result.output
     assert "saved in model" in result.output
-    assert (here / "model" / "README.md").read_text().startswith("# self-supervised")
+    assert (here / "model" / "README.md").read_text().startswith("# residual")
     done("complete", "ratings.csv", "--model", "model")
     done("factorize", "film-club", "--model", "model")
     done("evaluate", "film-club", "--models", "model,mean", "--out", "e.json")
@@ -350,7 +350,10 @@ BAD = [
     ("train", "ratings.csv", "--out", "model", "--seed", "99999999999999999999"),
     ("train", "ratings.csv", "--out", "model", "--learning-rate", "inf"),
     ("factorize", "film-club", "--model", "bias"),
-    ("evaluate", "film-club", "--models", "self-supervised,vfm", "--out", "e.json"),
+    ("evaluate", "film-club", "--models", "self-supervised", "--out", "e.json"),
+    ("train", "film-club", "--recipe", "self-supervised", "--out", "m"),
+    ("complete", "ratings.csv", "--model", "self-supervised"),
+    ("evaluate", "film-club", "--models", "residual,vfm", "--out", "e.json"),
     ("complete", "missing.csv"),
     ("complete", "."),
     ("complete", "ratings.csv", "--model", "deep"),

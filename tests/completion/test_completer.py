@@ -28,7 +28,7 @@ from exchangeable.values.codecs import OneHot
 
 SHORT = TrainingConfig(steps=4, evaluate_every=2)
 MODELS = ["mean", "row-mean", "column-mean", "bias", "vmf", "bmf", "item-knn", "user-knn"]
-TRAINED = ["self-supervised", "factorized"]
+TRAINED = ["residual", "factorized"]
 
 
 def club(share=1.0):
@@ -93,7 +93,7 @@ def test_the_order_of_rows_changes_nothing(model):
     np.testing.assert_array_equal(one.predict_interval(ASKED), other.predict_interval(ASKED))
 
 
-@pytest.mark.parametrize("model", ["vmf", "self-supervised"])
+@pytest.mark.parametrize("model", ["vmf", "residual"])
 def test_an_answer_does_not_depend_on_what_else_is_asked(fitted, model):
     completer = fitted(model)
     together = completer.predict(ASKED)
@@ -234,7 +234,7 @@ def test_new_members_join_without_training(model):
     assert before.shape == (1,)
 
 
-@pytest.mark.parametrize("model", ["vmf", "self-supervised"])
+@pytest.mark.parametrize("model", ["vmf", "residual"])
 def test_a_new_row_is_answered_nearly_as_if_it_had_been_there(model):
     training = replace(SHORT, steps=60) if model in TRAINED else None
     member = LABELS["member"].value_counts().sort("count", "member")["member"][-1]
@@ -265,7 +265,7 @@ def test_a_cell_that_was_known_takes_its_new_value():
     changed[0] = 1.0 if RATINGS[0] > 2 else 5.0
     expected = Completer("bias").fit(LABELS, changed)
     np.testing.assert_allclose(completer.predict(ASKED), expected.predict(ASKED), atol=0.05)
-    model = Completer("self-supervised", training=SHORT).fit(LABELS, RATINGS)
+    model = Completer("residual", training=SHORT).fit(LABELS, RATINGS)
     model.update(LABELS.head(1), [changed[0]])
     refreshed = ModelPredictor.of(model.predictor_.trained, model.cells_)
     index = model.table_.cells(ASKED)
@@ -321,7 +321,7 @@ def test_a_saved_completer_answers_the_same_when_it_is_loaded(tmp_path, fitted, 
 
 
 def test_a_trained_model_serves_other_tables_by_its_folder(tmp_path, fitted):
-    fitted("self-supervised").save(tmp_path / "kept")
+    fitted("residual").save(tmp_path / "kept")
     other = Completer(str(tmp_path / "kept")).fit([("a", "x"), ("a", "y"), ("b", "x")], [1, 5, 3])
     assert other.predict([("b", "y")]).shape == (1,)
     with pytest.raises(InputError, match="5 levels"):
@@ -331,7 +331,7 @@ def test_a_trained_model_serves_other_tables_by_its_folder(tmp_path, fitted):
 
 
 def test_finetuning_never_ends_worse_on_the_validation_cells(tmp_path):
-    completer = Completer("self-supervised", training=SHORT).fit(LABELS, RATINGS)
+    completer = Completer("residual", training=SHORT).fit(LABELS, RATINGS)
     start = completer.predictor_.trained.facts["validation RMSE"]
     completer.finetune(training=TrainingConfig(steps=30, evaluate_every=5))
     assert completer.predictor_.trained.facts["validation RMSE"] <= start
@@ -343,7 +343,7 @@ def test_tables_of_three_axes(tmp_path):
     evenings = load("film-club-evenings").table
     frame = pl.DataFrame(evenings.frame(evenings.index, rating=evenings.values))
     cells, values = frame.drop("rating"), frame["rating"].to_numpy()
-    for model in ("bias", "vmf", "bmf", "item-knn", "self-supervised"):
+    for model in ("bias", "vmf", "bmf", "item-knn", "residual"):
         training = SHORT if model in TRAINED else None
         completer = Completer(model, training=training).fit(cells, values)
         means = completer.predict(cells.head(20))
@@ -363,7 +363,7 @@ def test_tables_of_three_axes(tmp_path):
 def test_a_model_with_features_asks_for_them_elsewhere(tmp_path):
     films = pl.DataFrame({"film": LABELS["film"].unique().sort()}).with_row_index("year")
     films = films.select("film", pl.col("year").cast(pl.Float64))
-    completer = Completer("self-supervised", training=SHORT)
+    completer = Completer("residual", training=SHORT)
     completer.fit(LABELS, RATINGS, features={"film": films}).save(tmp_path / "kept")
     again = Completer.load(tmp_path / "kept")
     np.testing.assert_array_equal(completer.predict(ASKED), again.predict(ASKED))
@@ -380,7 +380,7 @@ def test_the_order_of_feature_rows_changes_nothing():
     films = LABELS["film"].unique().sort()
     kinds = pl.DataFrame({"film": films, "kind": [film[0] for film in films]})
     one, two = (
-        Completer("self-supervised", training=SHORT)
+        Completer("residual", training=SHORT)
         .fit(LABELS, RATINGS, features={"film": frame})
         .predict(ASKED)
         for frame in (kinds, kinds.reverse())
@@ -391,7 +391,7 @@ def test_the_order_of_feature_rows_changes_nothing():
 def test_features_of_other_names_are_refused(tmp_path):
     films = pl.DataFrame({"film": LABELS["film"].unique().sort()}).with_row_index("year")
     films = films.select("film", pl.col("year").cast(pl.Float64))
-    completer = Completer("self-supervised", training=SHORT)
+    completer = Completer("residual", training=SHORT)
     completer.fit(LABELS, RATINGS, features={"film": films}).save(tmp_path / "kept")
     other = Completer(tmp_path / "kept")
     other.fit(LABELS, RATINGS, features={"film": films.reverse()})
@@ -403,8 +403,8 @@ def test_features_of_other_names_are_refused(tmp_path):
 
 
 def test_a_model_keeps_what_it_was_trained_on_when_it_serves_another_table(tmp_path, fitted):
-    trained = fitted("self-supervised").predictor_.trained
-    fitted("self-supervised").save(tmp_path / "kept")
+    trained = fitted("residual").predictor_.trained
+    fitted("residual").save(tmp_path / "kept")
     small = Completer(tmp_path / "kept").fit([("a", "x"), ("a", "y"), ("b", "x")], [1, 5, 3])
     small.save(tmp_path / "small")
     facts = TrainedModel.load(tmp_path / "small").facts
@@ -413,7 +413,7 @@ def test_a_model_keeps_what_it_was_trained_on_when_it_serves_another_table(tmp_p
 
 
 def test_finetuning_is_judged_by_the_cells_that_training_kept_back():
-    completer = Completer("self-supervised", training=SHORT, seed=1).fit(LABELS, RATINGS)
+    completer = Completer("residual", training=SHORT, seed=1).fit(LABELS, RATINGS)
     before = completer.predictor_.trained.facts
     completer.set_params(seed=2).finetune(steps=2)
     after = completer.predictor_.trained.facts
@@ -491,8 +491,8 @@ def test_tiny_values_are_values():
     cells = [(f"u{u}", f"i{i}") for u in range(8) for i in range(8)]
     values = np.array([float(u) for u in range(8) for _ in range(8)])
     training = replace(SHORT, steps=30)
-    one = Completer("self-supervised", scale="real", training=training).fit(cells, values)
-    two = Completer("self-supervised", scale="real", training=training).fit(cells, 1e-12 * values)
+    one = Completer("residual", scale="real", training=training).fit(cells, values)
+    two = Completer("residual", scale="real", training=training).fit(cells, 1e-12 * values)
     found = two.predict(cells)
     np.testing.assert_allclose(1e-12 * one.predict(cells), found, rtol=1e-3, atol=1e-18)
 
@@ -571,9 +571,9 @@ def test_equal_values_are_answered_by_themselves():
 def test_features_reach_models_that_are_trained_and_only_those():
     films = pl.DataFrame({"film": LABELS["film"].unique().sort()})
     films = films.with_columns(length=pl.Series(np.linspace(80, 200, len(films))))
-    completer = Completer("self-supervised", training=SHORT)
+    completer = Completer("residual", training=SHORT)
     completer.fit(LABELS, RATINGS, features={"film": films})
-    plain = Completer("self-supervised", training=SHORT).fit(LABELS, RATINGS)
+    plain = Completer("residual", training=SHORT).fit(LABELS, RATINGS)
     assert not np.array_equal(completer.predict(ASKED), plain.predict(ASKED))
     assert np.isfinite(completer.predict([("nobody", "unheard of")])).all()
     completer.update([("newcomer", LABELS["film"][0]), ("newcomer", "a new film")], [5, 3])
@@ -581,7 +581,7 @@ def test_features_reach_models_that_are_trained_and_only_those():
     with pytest.raises(InputError, match="features need a model that is trained"):
         Completer("vmf").fit(LABELS, RATINGS, features={"film": films})
     with pytest.raises(InputError, match="features must be of axes"):
-        Completer("self-supervised").fit(LABELS, RATINGS, features={"studio": films})
+        Completer("residual").fit(LABELS, RATINGS, features={"studio": films})
 
 
 @pytest.mark.parametrize(
@@ -620,7 +620,7 @@ def test_features_reach_models_that_are_trained_and_only_those():
         (lambda c: Completer().fit(LABELS, RATINGS[:3]), "one per row"),
         (lambda c: Completer().fit(LABELS, np.full(len(RATINGS), np.nan)), "none"),
         (
-            lambda c: Completer("self-supervised", validation=1.0).fit(LABELS, RATINGS),
+            lambda c: Completer("residual", validation=1.0).fit(LABELS, RATINGS),
             "validation",
         ),
         (lambda c: Completer.load("no/such/folder"), "checkpoint"),
@@ -696,7 +696,7 @@ def test_update_says_when_it_is_time_to_read_all_together():
     axes, rating = list(table.axes), table.values
     first, later = order[: int(0.9 * len(order))], order[int(0.9 * len(order)) :]
     training = TrainingConfig(steps=60, evaluate_every=20, learning_rate=1e-2)
-    completer = Completer("self-supervised", training=training)
+    completer = Completer("residual", training=training)
     completer.fit(frame[first].select(axes), rating[first])
     assert not completer.refresh_due_
     asked = frame[draws.permutation(len(frame))[:500]].select(axes)
@@ -750,7 +750,7 @@ def test_the_same_cell_cannot_be_rated_twice_by_a_new_member():
 def test_a_limit_of_memory_is_kept_wherever_cells_are_read(tmp_path):
     table = load("film-club").table
     training = TrainingConfig(steps=4, evaluate_every=2)
-    completer = Completer("self-supervised", training=training, memory="2MB").fit_table(table)
+    completer = Completer("residual", training=training, memory="2MB").fit_table(table)
     assert not completer.predictor_.memory.pools
     assert any("reading all again" in note for note in completer.notes_)
     film = completer.table_.vocabularies[1].labels[0]

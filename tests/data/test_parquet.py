@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchangeable.completion import fill, fit, update
+from exchangeable.arrays.cells import Cells
+from exchangeable.completion import fill, update
 from exchangeable.completion.completer import Completer
 from exchangeable.data import cell_order, columns
-from exchangeable.data.duplicates import merged
+from exchangeable.data.duplicates import merge_duplicates
+from exchangeable.data.negatives import observed_cells
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
@@ -39,7 +41,7 @@ RATINGS = [4.0, None, 3.0, 5.0, 1.0, None, 2.0, 3.0, 4.0]
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 4)  # no multiple of the row groups below
+    monkeypatch.setattr(columns, "ROWS_PER_BLOCK", 4)  # no multiple of the row groups below
 
 
 def written(tmp_path, frame, groups=3, name="a.parquet"):
@@ -268,11 +270,11 @@ def rows_of(table):
 def test_rows_are_in_the_order_of_labels_those_without_a_value_last(
     monkeypatch, shape, times, in_place, layout
 ):
-    monkeypatch.setattr(cell_order, "_AT_ONCE", 7)
+    monkeypatch.setattr(cell_order, "_ROWS_PER_BLOCK", 7)
     table = random_table(shape=shape, times=times)
     table = replace(table, index=np.array(table.index, order=layout))
     before = rows_of(table)
-    ordered = fit.in_label_order(table, in_place=in_place)
+    ordered = table.in_label_order(in_place=in_place)
     order = len(shape)
     expected = sorted(before, key=lambda row: (row[order] == "nan", row[:order]))
     assert rows_of(ordered) == expected
@@ -280,7 +282,7 @@ def test_rows_are_in_the_order_of_labels_those_without_a_value_last(
     assert ordered.index.flags.c_contiguous
     assert (ordered is table) == in_place
     assert rows_of(table) == (expected if in_place else before)
-    again = fit.in_label_order(ordered)
+    again = ordered.in_label_order()
     assert rows_of(again) == expected
     assert again is ordered or max(shape) > 1000
 
@@ -289,18 +291,20 @@ def test_rows_in_order_with_members_in_none_are_renumbered():
     names = tuple(Vocabulary(pl.Series(labels)) for labels in (["b", "a"], ["x", "y"]))
     index = np.array([[1, 0], [1, 1], [0, 0]])
     table = Table(("user", "film"), names, index, np.arange(3.0), Scale("real"))
-    ordered = fit.in_label_order(table)
+    ordered = table.in_label_order()
     assert ordered.index.tolist() == [[0, 0], [0, 1], [1, 0]]
     assert ordered.vocabularies[0].labels.to_list() == ["a", "b"]
 
 
 @pytest.mark.parametrize("users", [[0, 2, 1, 3], [1, 0, 2, 3], [0, 1, 2, 3]])
 def test_rows_in_no_order_with_members_in_order_are_sorted(monkeypatch, users):
-    monkeypatch.setattr(cell_order, "_AT_ONCE", 2)  # out of order in a block, and only between two
+    monkeypatch.setattr(
+        cell_order, "_ROWS_PER_BLOCK", 2
+    )  # out of order in a block, and only between two
     names = (Vocabulary(pl.Series(list("abcd"))), Vocabulary(pl.Series(["x"])))
     index = np.array([[user, 0] for user in users])
     table = Table(("user", "film"), names, index, np.array(users, dtype=float), Scale("real"))
-    ordered = fit.in_label_order(table)
+    ordered = table.in_label_order()
     assert ordered.index[:, 0].tolist() == [0, 1, 2, 3]
     assert ordered.values.tolist() == [0, 1, 2, 3]
 
@@ -308,19 +312,19 @@ def test_rows_in_no_order_with_members_in_order_are_sorted(monkeypatch, users):
 def test_a_table_put_in_order_forgets_the_cells_it_had_worked_out():
     table = random_table()
     assert len(table.observed) == len(table)
-    fit.in_label_order(table, in_place=True)
+    table.in_label_order(in_place=True)
     assert table.observed.support.index.tolist() == table.index[: len(table)].tolist()
-    assert len(table.missing) == len(table.values) - len(table)
+    assert np.isnan(table.values[len(table) :]).all()
 
 
 def test_observed_cells_of_an_ordered_table_are_not_copied():
     table = random_table()
-    ordered = fit.in_label_order(table)
-    cells, _ = fit.observed_cells(ordered, 0)
+    ordered = table.in_label_order()
+    cells, _ = observed_cells(ordered, 0)
     assert np.shares_memory(cells.index, ordered.index)
     assert np.shares_memory(cells.values, ordered.values)
-    others, _ = fit.observed_cells(table, 0)
-    seen = ~np.isnan(table.values)
+    others, _ = observed_cells(table, 0)
+    seen = table.is_observed
     assert others.index.tolist() == table.index[seen].tolist()
     assert others.values.tolist() == table.values[seen].tolist()
 
@@ -344,7 +348,7 @@ def test_new_cells_take_the_places_of_known_ones_wherever_these_stand(monkeypatc
     draws = np.random.default_rng(1)
     known = [cells[n] for n in draws.permutation(80)[:60]]
     given = [*[known[n] for n in draws.permutation(60)[:kept]], *(set(cells) - set(known))]
-    old = fit.Cells(np.array(known), np.zeros(60), (10, 8), Scale("real"))
+    old = Cells(np.array(known), np.zeros(60), (10, 8), Scale("real"))
     values = np.arange(1.0, len(given) + 1)
     found, places, replaced = update._merged(old, np.array(given), values, (10, 8))
     assert [tuple(row) for row in found.index[places].tolist()] == given
@@ -370,14 +374,14 @@ def peak(work):
 
 
 def test_ordering_takes_no_more_than_the_ordered_table(monkeypatch):
-    monkeypatch.setattr(cell_order, "_AT_ONCE", 2**10)
+    monkeypatch.setattr(cell_order, "_ROWS_PER_BLOCK", 2**10)
     rows = 2**17
     table = random_table(rows, (1000, 500))
-    most, _ = peak(lambda: fit.in_label_order(table))
+    most, _ = peak(lambda: table.in_label_order())
     assert most < 1.1 * 8 * rows * (2 + 1 + 1)  # two coordinates, a value and a time
-    most, _ = peak(lambda: fit.in_label_order(table, in_place=True))
+    most, _ = peak(lambda: table.in_label_order(in_place=True))
     assert most < 1.1 * 8 * rows * (1 + 1)  # a value and a time
-    most, _ = peak(lambda: fit.in_label_order(table))
+    most, _ = peak(lambda: table.in_label_order())
     assert most < 0.1 * 8 * rows  # it is in order
 
 
@@ -389,7 +393,7 @@ def test_looking_for_duplicates_takes_one_number_for_each_row():
     values[::100] = np.nan
     vocabularies = [Vocabulary(pl.Series(range(2**10)))] * 2
     there = columns.Columns("a", {}, rows, lambda column: iter([]))
-    most, (kept, *_) = peak(lambda: merged(there, index, values, vocabularies, "error"))
+    most, (kept, *_) = peak(lambda: merge_duplicates(there, index, values, vocabularies, "error"))
     assert kept == slice(None)
     assert most < 8 * rows * 1.5
 
@@ -403,7 +407,7 @@ def test_answers_are_written_block_by_block_as_they_are_in_a_frame(tmp_path, mon
     table = Table.read(written(tmp_path, frame))
     asked = fill.Asked.of(table)
     assert asked.number == frame["rating"].null_count()
-    completer = Completer("bias").fit_table(fit.in_label_order(table, in_place=True))
+    completer = Completer("bias").fit_table(table.in_label_order(in_place=True))
     answered = asked.answered(completer)
     whole = answered.frame()
     assert whole.select("user", "film").equals(frame.select("user", "film"))

@@ -11,10 +11,11 @@ from exchangeable import metrics
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import nearest
 from exchangeable.data import splits
+from exchangeable.data.splits import split_by_name
 from exchangeable.data.table import Table
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
-from exchangeable.evaluation.comparison import evaluate, judge, part, split_of
+from exchangeable.evaluation.comparison import evaluate, judge
 from exchangeable.evaluation.report import calibrate
 from exchangeable.runtime.progress import SILENT
 from exchangeable.training.config import TrainingConfig
@@ -122,7 +123,7 @@ def test_the_order_of_rows_does_not_change_which_cells_are_hidden():
 
 
 def test_a_model_that_saw_the_whole_table_is_pointed_out(tmp_path):
-    whole = Completer("self-supervised", training=TrainingConfig(steps=2))
+    whole = Completer("residual", training=TrainingConfig(steps=2))
     whole.fit_table(CLUB.table).save(tmp_path / "whole")
     found = evaluate(CLUB, models=[str(tmp_path / "whole")])
     assert any("very cells" in note for note in found.outcomes[0].notes)
@@ -143,13 +144,13 @@ def test_real_numbers_have_all_metrics_that_need_no_levels():
 
 def test_splits_have_names():
     for name in ("random", "new-rows", "new-columns", "new-both"):
-        assert len(split_of(CLUB.table, {}, name, 0.2, 0).test)
+        assert len(split_by_name(CLUB.table, {}, name, 0.2, 0).test)
     with pytest.raises(InputError, match="split must be one of"):
-        split_of(CLUB.table, {}, "diagonal", 0.2, 0)
+        split_by_name(CLUB.table, {}, "diagonal", 0.2, 0)
     with pytest.raises(InputError, match="time column"):
-        split_of(CLUB.table, {}, "time", 0.2, 0)
+        split_by_name(CLUB.table, {}, "time", 0.2, 0)
     with pytest.raises(InputError, match="leaves nothing"):
-        split_of(part(CLUB.table, np.arange(3)), {}, "random", 0.01, 0)
+        split_by_name(CLUB.table.take(np.arange(3)), {}, "random", 0.01, 0)
 
 
 def test_intervals_hold_about_what_they_promise():

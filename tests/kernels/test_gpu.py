@@ -27,8 +27,13 @@ from exchangeable.runtime.interruption import clear_about_memory
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
 from exchangeable.training import plan
-from exchangeable.training.loop import How, Run, Task, train, validation_rmse
-from exchangeable.training.trained_model import Execution, train_model
+from exchangeable.training.execution import Execution
+from exchangeable.training.loop import train
+from exchangeable.training.masking import ExampleSource
+from exchangeable.training.run import Run
+from exchangeable.training.task import Task
+from exchangeable.training.train_model import train_model
+from exchangeable.training.validation import validation_rmse
 from exchangeable.values.codecs import OneHot, ValueStats
 from exchangeable.values.scale import Scale
 
@@ -116,11 +121,11 @@ def test_the_literal_models_are_trained_as_on_a_cpu(factorized, elementwise):
     ends = []
     for device in ("cpu", "cuda"):
         run = Run.start(build(config, 0).to(device), training)
-        train(run, OneHot(5), rating_task((60, 50)), training, how=How("float32"))
+        learn(run, rating_task((60, 50)), precision="float32")
         ends.append([look["validation_rmse"] for look in run.history])
     assert ends[0] == pytest.approx(ends[1], rel=1e-3)
     run = Run.start(build(config, 0).cuda(), training)
-    train(run, OneHot(5), rating_task((60, 50)), training)  # in bfloat16
+    learn(run, rating_task((60, 50)))  # in bfloat16
     assert run.history[-1]["validation_rmse"] == pytest.approx(ends[0][-1], rel=0.05)
 
 
@@ -128,6 +133,10 @@ def test_mixed_devices_are_refused():
     model = models(2)[0].cuda()
     with pytest.raises(ValueError, match=r"values must be torch\.float32 on cuda"):
         model.condition(random_array((6, 5), channels=2, dtype=torch.float32))
+
+
+def learn(run, data, **execution):
+    train(run, ExampleSource(run, OneHot(5), data), Execution(**execution))
 
 
 def rating_task(shape=(200, 150)):
@@ -183,7 +192,7 @@ def test_a_step_takes_about_the_memory_that_was_estimated(pooling):
     run = Run.start(model, config)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    train(run, OneHot(5), replace(task, validation=task.validation.take(torch.arange(10))), config)
+    learn(run, replace(task, validation=task.validation.take(torch.arange(10))))
     taken = torch.cuda.max_memory_allocated() - before
     print(f"{pooling}: estimated {expected >> 20} MB, taken {taken >> 20} MB")
     assert 0.4 < expected / taken < 2.5
@@ -241,8 +250,7 @@ def test_captured_steps_are_those_of_plain_training():
     for on in (True, False):
         run = Run.start(ResidualModel(shape).cuda(), config)
         plan = None if on else Plan(chunk_cells=10**9)
-        how = How("float32", plan)
-        train(run, OneHot(5), rating_task(), config, how=how)
+        learn(run, rating_task(), precision="float32", plan=plan)
         ends.append([look["validation_rmse"] for look in run.history])
     assert ends[0] == pytest.approx(ends[1], rel=1e-3)
 

@@ -20,12 +20,15 @@ from exchangeable.models.prior import Prior
 from exchangeable.models.stream import Plan
 from exchangeable.testing import assert_same, random_array
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.examples import ExampleSource
-from exchangeable.training.loop import How, Run, Task, train, validation_rmse
-from exchangeable.training.samplers import Full
+from exchangeable.training.execution import Execution
+from exchangeable.training.loop import train
+from exchangeable.training.masking import ExampleSource
+from exchangeable.training.run import Run
+from exchangeable.training.task import Task
 from exchangeable.training.trained_model import TrainedModel
+from exchangeable.training.validation import validation_rmse
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
-from exchangeable.values.distributions import Normal, placed
+from exchangeable.values.distributions import Normal, location_for_mean
 from exchangeable.values.scale import Scale
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
@@ -76,7 +79,7 @@ def test_a_model_that_says_nothing_answers_what_the_prior_does():
     reference = ValueStats(STARS, 3.0, 1.2, (1.0, 5.0))
     prior = torch.tensor([[0.4, 0.6], [-0.3, 0.4]], dtype=torch.float64)
     levels = reference.standardised(reference.levels(prior))
-    where = torch.stack([placed(*prior.T, levels), prior[:, 1]], dim=1)
+    where = torch.stack([location_for_mean(*prior.T, levels), prior[:, 1]], dim=1)
     found = CODEC.read(torch.cat([torch.zeros(2, 5), where], dim=1), reference)
     expected = 3 + 1.2 * prior[:, 0]
     assert found.mean().tolist() == pytest.approx(expected.tolist(), abs=1e-6)
@@ -101,7 +104,10 @@ def test_a_normal_is_placed_so_that_its_mean_on_levels_is_the_one_asked_for():
     mean = torch.tensor([1.1, 2.0, 3.0, 4.6, 4.9, 7.0], dtype=torch.float64)
     for width in (0.3, 1.0, 2.0):
         deviation = torch.full_like(mean, width)
-        found = Normal(placed(mean, deviation, levels), deviation, levels).probabilities() @ levels
+        found = (
+            Normal(location_for_mean(mean, deviation, levels), deviation, levels).probabilities()
+            @ levels
+        )
         assert found.tolist() == pytest.approx([1.1, 2.0, 3.0, 4.6, 4.9, 4.96], abs=0.02)
 
 
@@ -323,41 +329,39 @@ def test_a_saved_completer_answers_the_same(tmp_path):
 # Training
 
 
+def learn(run, data, save=None, **execution):
+    train(run, ExampleSource(run, CODEC, data), Execution(**execution), save=save)
+
+
 def test_what_is_hidden_is_hidden_from_the_prior_too():
     table = ratings()
     other = table.with_values(table.values.clone())
-    turns = [
-        ExampleSource(t, reference_of(table), build(SMALL), QUICK, Full(t.support))
-        for t in (table, other)
-    ]
-    _, shown = turns[0].shown([], 0, np.random.default_rng(0))
+    none = torch.zeros(len(table), dtype=torch.bool)
+
+    def examples(array):
+        run = Run.start(build(SMALL), QUICK)
+        return ExampleSource(run, CODEC, Task(array, array.take(none), reference_of(table)))
+
+    shown = next(iter(examples(table)))
     other.values[shown.hide] = 6 - other.values[shown.hide]
-    _, changed = turns[1].shown([], 0, np.random.default_rng(0))
+    changed = next(iter(examples(other)))
     assert torch.equal(shown.hide, changed.hide)
-    assert torch.equal(shown.known, changed.known)
+    assert torch.equal(shown.prior_values, changed.prior_values)
     other.values[~shown.hide] = 6 - other.values[~shown.hide]
-    _, moved = ExampleSource(
-        other, reference_of(table), build(SMALL), QUICK, Full(other.support)
-    ).shown([], 0, np.random.default_rng(0))
-    assert not torch.allclose(shown.known, moved.known)
+    moved = next(iter(examples(other)))
+    assert not torch.allclose(shown.prior_values, moved.prior_values)
 
 
-def test_sets_of_hidden_cells_take_turns_and_the_oldest_goes():
-    data = task()
-    turns = ExampleSource(
-        data.observed,
-        data.reference,
-        build(replace(SMALL, prior=1)),
-        QUICK,
-        Full(data.observed.support),
-    )
-    generator, keys, seen = np.random.default_rng(0), [], []
-    for step in range(24):
-        keys, _ = turns.shown(keys, step, generator)
-        seen.append(list(keys))
-    assert [len(own) for own in seen[::4]] == [1, 2, 3, 3, 3, 3]
-    assert seen[12][:2] == seen[8][1:]
-    assert len(turns.made) <= 3
+def test_mask_sets_take_turns_and_the_oldest_goes():
+    run, keys = Run.start(build(replace(SMALL, prior=1)), QUICK), []
+    examples = ExampleSource(run, CODEC, task())
+    for step, _ in zip(range(24), examples, strict=False):
+        assert run.step == step
+        keys.append(list(run.views))
+        run.step += 1
+    assert [len(own) for own in keys[::4]] == [1, 2, 3, 3, 3, 3]
+    assert keys[12][:2] == keys[8][1:]
+    assert len(examples.mask_sets) <= 3
 
 
 @pytest.mark.parametrize("batch", ["full", "uniform", "conditional"])
@@ -368,7 +372,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(batch):
         return Run.start(build(SMALL, 0), config)
 
     whole, stopped = fresh(), {}
-    train(whole, CODEC, data, config)
+    learn(whole, data)
     assert all(np.isfinite(look["validation_rmse"]) for look in whole.history)
 
     def save(run):
@@ -376,10 +380,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(batch):
             tensors, numbers = run.state()
             stopped["state"] = {k: v.clone() for k, v in tensors.items()}, numbers
 
-    train(fresh(), CODEC, data, config, save=save, save_every=-1)
+    learn(fresh(), data, save, save_every=-1)
     second = fresh()
     second.restore(*stopped["state"])
-    train(second, CODEC, data, config)
+    learn(second, data)
     for name, weight in whole.best.state_dict().items():
         assert torch.equal(weight, second.best.state_dict()[name]), name
 
@@ -388,7 +392,7 @@ def test_a_step_in_parts_is_that_of_the_whole():
     data, ends = task(), []
     for plan in (None, Plan(chunk_cells=50), Plan(chunk_cells=50, activations="recompute")):
         run = Run.start(build(SMALL, 0), QUICK)
-        train(run, CODEC, data, QUICK, how=How(plan=plan))
+        learn(run, data, plan=plan)
         ends.append(validation_rmse(run.averaged, CODEC, data))
     assert ends == pytest.approx([ends[0]] * 3, rel=1e-4)
 
@@ -396,9 +400,9 @@ def test_a_step_in_parts_is_that_of_the_whole():
 def test_training_starts_where_the_prior_ends():
     data = task((60, 40))
     run = Run.start(build(SMALL, 0), QUICK)
-    train(run, CODEC, data, QUICK)
+    learn(run, data)
     plain = Run.start(build(replace(SMALL, prior=0), 0), QUICK)
-    train(plain, CODEC, data, QUICK)
+    learn(plain, data)
     assert run.best_rmse < 0.7 * plain.best_rmse
 
 

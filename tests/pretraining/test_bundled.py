@@ -41,12 +41,12 @@ def small_table(order, cells=60, seed=0):
 
 
 def test_the_weights_are_small_and_say_what_they_were_trained_on():
-    assert 2 in bundled.orders()
-    for order in bundled.orders():
-        folder = bundled.PLACE / f"order-{order}"
+    assert 2 in bundled.bundled_orders()
+    for order in bundled.bundled_orders():
+        folder = bundled.WEIGHTS / f"order-{order}"
         assert sum(file.stat().st_size for file in folder.iterdir()) < 4e6
         assert not list(folder.glob("training*"))  # what going on with training would take
-        trained = bundled.shipped(order)
+        trained = bundled.bundled_model(order)
         assert trained.facts["trained on"] == "synthetic tables alone"
         card = (folder / "README.md").read_text()
         assert "synthetic tables" in card
@@ -110,7 +110,7 @@ def test_it_is_tuned_to_a_table_as_far_as_that_helps(completer):
 def test_features_need_a_model_that_is_trained_with_them():
     genres = pl.DataFrame({"film": ["Heat"], "year": [1995]})
     for model in ("pretrained", "auto"):
-        with pytest.raises(InputError, match="self-supervised and factorized are trained with"):
+        with pytest.raises(InputError, match="residual and factorized are trained with"):
             Completer(model).fit(SHOWN, RATINGS[~HIDE], features={"film": genres})
 
 
@@ -128,11 +128,11 @@ def test_by_default_it_answers_and_tells_how_well_on_cells_that_were_hidden(comp
 
 
 def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypatch):
-    spoilt = bundled.shipped(2)
+    spoilt = bundled.bundled_model(2)
     with torch.no_grad():
         for weight in spoilt.model.parameters():
             weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
-    monkeypatch.setattr(bundled, "shipped", lambda order: spoilt)
+    monkeypatch.setattr(bundled, "bundled_model", lambda order: spoilt)
     chosen = Completer().fit(SHOWN, RATINGS[~HIDE])
     assert chosen.model_name_ in select.SIMPLER
     assert any("does better here than the pretrained one" in note for note in chosen.notes_)
@@ -263,3 +263,16 @@ def test_saved_and_loaded_it_answers_the_same(completer, tmp_path):
         again.predict_interval(HIDDEN), completer.predict_interval(HIDDEN)
     )
     assert replace(again.predictor_.trained.training) == completer.predictor_.trained.training
+
+
+def test_the_weights_are_read_once_and_what_a_caller_does_to_them_reaches_no_other(monkeypatch):
+    first = bundled.bundled_model(2)
+    with torch.no_grad():
+        for weight in first.model.parameters():
+            weight.zero_()
+    first.facts["trained on"] = "something else"
+    monkeypatch.setattr(bundled.TrainedModel, "load", None)  # it would fail if it were called
+    second = bundled.bundled_model(2)
+    assert any(bool(weight.any()) for weight in second.model.parameters())
+    assert second.facts["trained on"] == "synthetic tables alone"
+    assert not second.model.training

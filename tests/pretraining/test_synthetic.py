@@ -6,14 +6,14 @@ import pytest
 from exchangeable.arrays.cells import Cells
 from exchangeable.baselines import Bias
 from exchangeable.errors import InputError
-from exchangeable.pretraining.synthetic import CELLS_PER_MEMBER, SIZES, draw
+from exchangeable.pretraining.synthetic import CELLS_PER_MEMBER, SIZES, draw_table
 from exchangeable.values.scale import Scale
 
-DRAWS = [draw([7, number], most=12_000) for number in range(60)]
+DRAWS = [draw_table([7, number], most=12_000) for number in range(60)]
 
 
 def test_a_seed_tells_the_table():
-    one, same, other = draw(3, most=2000), draw(3, most=2000), draw(4, most=2000)
+    one, same, other = draw_table(3, most=2000), draw_table(3, most=2000), draw_table(4, most=2000)
     assert (one.index == same.index).all()
     assert (one.values == same.values).all()
     assert one.shape != other.shape
@@ -22,13 +22,13 @@ def test_a_seed_tells_the_table():
 @pytest.mark.parametrize("given", [{"order": 0}, {"most": 0}])
 def test_tables_have_axes_and_cells(given):
     with pytest.raises(InputError, match="order and most must be 1 or more, but are"):
-        draw(0, **given)
+        draw_table(0, **given)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_cells_are_distinct_places_of_the_table_and_values_on_its_scale(order):
     for number in range(12):
-        table = draw([order, number], order, most=3000)
+        table = draw_table([order, number], order, most=3000)
         assert len(table.shape) == order
         assert 0 < len(table.index) == len(table.values) <= 3000
         assert (table.index >= 0).all()

@@ -83,7 +83,7 @@ def test_the_commands_work_unchanged(ratings, tmp_path):
     one = [sys.executable, "-m", "exchangeable"]
     run([str(part) for part in [*one, *train, "--out", tmp_path / "one"]])
     told = run(torchrun(2, "-m", "exchangeable", *train, "--out", tmp_path / "two"))
-    assert told.stdout.count("trained self-supervised") == 1
+    assert told.stdout.count("trained residual") == 1
     alone, together = (TrainedModel.load(tmp_path / name) for name in ("one", "two"))
     rmse = "validation RMSE"
     assert together.facts[rmse] == pytest.approx(alone.facts[rmse], rel=1e-4)

@@ -14,7 +14,7 @@ pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
 
 from fastapi.testclient import TestClient
-from tests.support.service_engine import FILM, MEMBER, opened, reading, until
+from tests.support.service_engine import FILM, MEMBER, fit_bias, open_engine, until
 
 from exchangeable import Completer
 from exchangeable.cli.common import DEFAULTS, Output
@@ -22,11 +22,11 @@ from exchangeable.cli.service import filled
 from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.serve import engine, server
+from exchangeable.serve import refresher, server
 from exchangeable.serve.app import create_app
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import Guard, Limits
-from exchangeable.serve.server import factory_like
+from exchangeable.serve.server import saved_completer_factory
 from exchangeable.serve.snapshot import Busy
 from exchangeable.serve.store import Store
 from exchangeable.training.config import TrainingConfig
@@ -37,39 +37,39 @@ NUMBERED = pl.DataFrame(
 
 
 @pytest.fixture
-def desk(tmp_path):
-    made = opened(tmp_path)
+def engine(tmp_path):
+    made = open_engine(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
-def held(desk, monkeypatch):
+def held(engine, monkeypatch):
     """Refreshes wait until it is set."""
     event = threading.Event()
-    monkeypatch.setattr(desk, "make", lambda table: event.wait(20) and reading(table))
+    monkeypatch.setattr(engine.refresher, "make", lambda table: event.wait(20) and fit_bias(table))
     yield event
     event.set()
 
 
 def test_a_number_and_the_text_of_it_are_one_label(tmp_path):
-    desk = opened(tmp_path, NUMBERED)
-    version = desk.put([((90, 3), 1.0), (("90", "3"), 2.0)])
-    until(lambda: desk.standing.version == version)
-    assert desk.standing.refreshes == 0  # folded in
-    assert len(desk.standing.completer.table_) == len(NUMBERED) + 1
-    assert not desk.failing
-    desk.close()
+    engine = open_engine(tmp_path, NUMBERED)
+    version = engine.refresher.put([((90, 3), 1.0), (("90", "3"), 2.0)])
+    until(lambda: engine.snapshot.version == version)
+    assert engine.snapshot.refreshes == 0  # folded in
+    assert len(engine.snapshot.completer.table_) == len(NUMBERED) + 1
+    assert not engine.refresher.failing
+    engine.close()
 
 
-def test_what_cannot_be_folded_in_is_read_with_all(desk, monkeypatch):
+def test_what_cannot_be_folded_in_is_read_with_all(engine, monkeypatch):
     def fails(self, *given):
         raise RuntimeError
 
     monkeypatch.setattr(Completer, "update", fails)
-    version = desk.put([(("eve", FILM), 5.0)])
-    until(lambda: desk.standing.version == version)
-    assert desk.standing.refreshes == 1
+    version = engine.refresher.put([(("eve", FILM), 5.0)])
+    until(lambda: engine.snapshot.version == version)
+    assert engine.snapshot.refreshes == 1
 
 
 def test_features_stay_with_their_members(tmp_path):
@@ -77,44 +77,44 @@ def test_features_stay_with_their_members(tmp_path):
     users = users.with_columns(age=pl.int_range(12).cast(pl.Float64))
     frame = NUMBERED.with_columns(user="u" + pl.col("user").cast(pl.String))
     quick = TrainingConfig(steps=2, evaluate_every=1)
-    made = Completer("self-supervised", training=quick, seed=0)
+    made = Completer("residual", training=quick, seed=0)
     made.fit(frame.drop("stars"), frame["stars"], features={"user": users})
-    desk = opened(tmp_path, frame, factory_like(made))
+    engine = open_engine(tmp_path, frame, saved_completer_factory(made))
 
     def ages():
-        completer = desk.standing.completer
+        completer = engine.snapshot.completer
         own = completer.predictor_.features[0][:, 0].numpy()
         return dict(zip(completer.table_.vocabularies[0].labels, own, strict=True))
 
     before = ages()
     assert len(set(before.values())) == 12
-    version, _ = desk.forget(0, "u3")
-    until(lambda: desk.standing.read_version >= version)
+    version, _ = engine.refresher.delete_member(0, "u3")
+    until(lambda: engine.snapshot.read_version >= version)
     assert ages() == {label: age for label, age in before.items() if label != "u3"}
-    version = desk.put([(("u05", 3), 2.0), (("u1", 0), 2.0)])
-    until(lambda: desk.standing.version >= version)
-    desk.remove(("u1", 0))
-    until(lambda: desk.standing.refreshes >= 2)
+    version = engine.refresher.put([(("u05", 3), 2.0), (("u1", 0), 2.0)])
+    until(lambda: engine.snapshot.version >= version)
+    engine.refresher.delete_cell(("u1", 0))
+    until(lambda: engine.snapshot.refreshes >= 2)
     assert ages() == {**{k: v for k, v in before.items() if k != "u3"}, "u05": 0.0}
-    desk.close()
+    engine.close()
 
 
-def test_who_was_deleted_is_not_named_before_the_refresh_either(desk, held):
-    best = desk.recommend(0, MEMBER, [], {}, 3)[0]
+def test_who_was_deleted_is_not_named_before_the_refresh_either(engine, held):
+    best = engine.recommend(0, MEMBER, [], {}, 3)[0]
     away = best[0].labels["film"]
-    desk.forget(1, away)
-    listed = [one.labels["film"] for one in desk.recommend(0, MEMBER, [], {}, 3)[0]]
+    engine.refresher.delete_member(1, away)
+    listed = [one.labels["film"] for one in engine.recommend(0, MEMBER, [], {}, 3)[0]]
     assert listed[:2] == [one.labels["film"] for one in best[1:]]
     assert len(listed) == 3
     with pytest.raises(InputError, match="is not in the table"):
-        desk.recommend(0, None, [(away, 5.0)], {}, 3)
+        engine.recommend(0, None, [(away, 5.0)], {}, 3)
     with pytest.raises(InputError, match="is not in the table"):
-        desk.recommend(1, away, [], {}, 3)
+        engine.recommend(1, away, [], {}, 3)
     assert away not in [
-        one.labels["film"] for one in desk.recommend(0, None, [(FILM, 5.0)], {}, 99)[0]
+        one.labels["film"] for one in engine.recommend(0, None, [(FILM, 5.0)], {}, 99)[0]
     ]
-    assert desk.behind == 1  # though somebody is at it
-    assert desk.standing.gone
+    assert engine.refresher.behind == 1  # though somebody is at it
+    assert engine.snapshot.deleted_members
 
 
 def test_somebody_deleted_cannot_be_given(tmp_path):
@@ -127,55 +127,58 @@ def test_somebody_deleted_cannot_be_given(tmp_path):
         }
     )
     event = threading.Event()
-    desk = opened(tmp_path, frame, axes=["user", "film", "place"])
-    desk.make = lambda table: event.wait(20) and reading(table)
-    assert desk.recommend(0, "a", [], {"place": "t"}, 3)[0]
-    desk.forget(2, "t")
+    engine = open_engine(tmp_path, frame, axes=["user", "film", "place"])
+    engine.refresher.make = lambda table: event.wait(20) and fit_bias(table)
+    assert engine.recommend(0, "a", [], {"place": "t"}, 3)[0]
+    engine.refresher.delete_member(2, "t")
     with pytest.raises(InputError, match="place 't' is not in the table"):
-        desk.recommend(0, "a", [], {"place": "t"}, 3)
+        engine.recommend(0, "a", [], {"place": "t"}, 3)
     with pytest.raises(InputError, match="given must name axes of user, film, place"):
-        desk.recommend(0, "a", [], {"month": "t"}, 3)
+        engine.recommend(0, "a", [], {"month": "t"}, 3)
     event.set()
-    desk.close()
+    engine.close()
 
 
-def test_deleting_nobody_changes_nothing(desk):
-    for told in (desk.forget(0, "nobody"), desk.remove(("nobody", FILM))):
+def test_deleting_nobody_changes_nothing(engine):
+    for told in (
+        engine.refresher.delete_member(0, "nobody"),
+        engine.refresher.delete_cell(("nobody", FILM)),
+    ):
         assert told == (1, 0)
-    assert desk.standing.read_version >= 1
-    assert desk.standing.refreshes == 0
-    assert not desk.standing.gone
-    desk.put([(("eve", FILM), 5.0)])
-    assert desk.forget(0, "nobody")[0] == 1  # which is read already
+    assert engine.snapshot.read_version >= 1
+    assert engine.snapshot.refreshes == 0
+    assert not engine.snapshot.deleted_members
+    engine.refresher.put([(("eve", FILM), 5.0)])
+    assert engine.refresher.delete_member(0, "nobody")[0] == 1  # which is read already
 
 
-def test_after_a_refresh_nothing_of_a_label_is_in_the_files(desk, tmp_path):
-    version = desk.put([(("somebody secret", FILM), 5.0)])
-    until(lambda: desk.standing.version == version)
+def test_after_a_refresh_nothing_of_a_label_is_in_the_files(engine, tmp_path):
+    version = engine.refresher.put([(("somebody secret", FILM), 5.0)])
+    until(lambda: engine.snapshot.version == version)
     files = lambda: b"".join(path.read_bytes() for path in tmp_path.glob("table.db*"))  # noqa: E731
     assert b"somebody secret" in files()
-    desk.forget(0, "somebody secret")
-    until(lambda: desk.standing.refreshes == 1)
+    engine.refresher.delete_member(0, "somebody secret")
+    until(lambda: engine.snapshot.refreshes == 1)
     until(lambda: b"somebody secret" not in files())
 
 
-def test_writers_do_not_wait_for_ever_and_readers_not_at_all(desk, monkeypatch):
-    monkeypatch.setattr(engine, "WAIT", 0.05)
-    with TestClient(create_app(desk)) as client, desk._writing:
+def test_writers_do_not_wait_for_ever_and_readers_not_at_all(engine, monkeypatch):
+    monkeypatch.setattr(refresher, "WRITER_TIMEOUT", 0.05)
+    with TestClient(create_app(engine)) as client, engine.refresher._writing:
         answer = client.put("/v1/interactions", json={"cells": [[["eve", FILM], 5]]})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
         assert "try again" in answer.json()["error"]
         with pytest.raises(Busy):
-            desk.forget(0, MEMBER)
+            engine.refresher.delete_member(0, MEMBER)
         assert client.post("/v1/predict", json={"cells": [[MEMBER, FILM]]}).status_code == 200
 
 
-def test_more_writers_than_are_let_in_hear_so_and_readers_are_let_in(desk):
+def test_more_writers_than_are_let_in_hear_so_and_readers_are_let_in(engine):
     begun, go_on = threading.Event(), threading.Event()
-    plain = desk.put
-    desk.put = lambda cells: begun.set() or (go_on.wait(20) and plain(cells))
-    with TestClient(create_app(desk, limits=Limits(writes=1))) as client:
+    plain = engine.refresher.put
+    engine.refresher.put = lambda cells: begun.set() or (go_on.wait(20) and plain(cells))
+    with TestClient(create_app(engine, limits=Limits(writes=1))) as client:
         body = {"cells": [[["eve", FILM], 5]]}
         first = threading.Thread(target=lambda: client.put("/v1/interactions", json=body))
         first.start()
@@ -188,39 +191,39 @@ def test_more_writers_than_are_let_in_hear_so_and_readers_are_let_in(desk):
         first.join()
 
 
-def test_a_desk_that_cannot_keep_up_says_so(desk, monkeypatch):
-    monkeypatch.setattr(engine, "AGAIN_AFTER", 0.05)
-    monkeypatch.setattr(desk.store, "table", lambda: 1 / 0)
-    desk.forget(0, MEMBER)
-    until(lambda: desk.failing)
-    assert desk.status == "failing"
-    assert desk.behind == 1
+def test_a_desk_that_cannot_keep_up_says_so(engine, monkeypatch):
+    monkeypatch.setattr(refresher, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(engine.store, "read_table", lambda: 1 / 0)
+    engine.refresher.delete_member(0, MEMBER)
+    until(lambda: engine.refresher.failing)
+    assert engine.refresher.status == "failing"
+    assert engine.refresher.behind == 1
     monkeypatch.undo()
-    until(lambda: desk.status == "ok")
-    assert desk.behind == 0
+    until(lambda: engine.refresher.status == "ok")
+    assert engine.refresher.behind == 0
 
 
 @pytest.mark.parametrize("model", ["bias", "vmf", "item-knn", "mean", "pretrained"])
 @pytest.mark.parametrize("positives", [False, True])
 def test_ratings_of_somebody_new_where_labels_are_numbers(tmp_path, model, positives):
     frame = NUMBERED.drop("stars") if positives else NUMBERED
-    desk = opened(tmp_path, frame, lambda table: Completer(model).fit_table(table))
+    engine = open_engine(tmp_path, frame, lambda table: Completer(model).fit_table(table))
     value = 1.0 if positives else 3.0
-    found = desk.recommend(0, None, [(3, value)], {}, 2, why=True)[0]
+    found = engine.recommend(0, None, [(3, value)], {}, 2, why=True)[0]
     assert len(found) == 2
     assert all(isinstance(one.labels["item"], int) for one in found)
-    desk.close()
+    engine.close()
 
 
 def test_who_has_rated_everything_is_recommended_nothing(tmp_path):
     small = pl.DataFrame({"user": ["a", "b"], "film": ["x", "x"], "stars": [1.0, 2.0]})
-    desk = opened(tmp_path, small, lambda table: Completer("pretrained").fit_table(table))
-    assert desk.recommend(0, None, [("x", 2.0)], {}, 5, why=True)[0] == []
-    desk.close()
+    engine = open_engine(tmp_path, small, lambda table: Completer("pretrained").fit_table(table))
+    assert engine.recommend(0, None, [("x", 2.0)], {}, 5, why=True)[0] == []
+    engine.close()
 
 
-def test_made_up_methods_are_not_counted_one_by_one(desk):
-    with TestClient(create_app(desk)) as client:
+def test_made_up_methods_are_not_counted_one_by_one(engine):
+    with TestClient(create_app(engine)) as client:
         for number in range(5):
             assert client.request(f"MADEUP{number}", "/v1/model").status_code == 405
         text = client.get("/metrics").text
@@ -245,7 +248,7 @@ def test_who_does_not_take_an_answer_is_left():
     guard = Guard(app, Limits(seconds=0.05), None, None, lambda *told: None)
     scope = {"type": "http", "method": "POST", "path": "/v1/complete", "headers": []}
     asyncio.run(asyncio.wait_for(guard(scope, receive, never), 10))
-    assert guard.under_way == {"calls": 0, "uploads": 0, "writes": 0}
+    assert guard.in_progress == {"calls": 0, "uploads": 0, "writes": 0}
 
 
 def test_asked_to_end_it_ends_in_any_case(monkeypatch):
@@ -260,25 +263,25 @@ def test_asked_to_end_it_ends_in_any_case(monkeypatch):
 
 @pytest.mark.parametrize("text", ["--5", "9" * 5000, "1_0", "\u0665", "-0", "+1", "1.0"])
 def test_what_is_no_whole_number_is_told(tmp_path, text):
-    desk = opened(tmp_path, NUMBERED)
+    engine = open_engine(tmp_path, NUMBERED)
     with pytest.raises(InputError, match="whole numbers"):
-        desk.put([((text, 1), 1.0)])
+        engine.refresher.put([((text, 1), 1.0)])
     with pytest.raises(InputError, match="whole numbers"):
-        desk.predict([(text, 1)], 0.8)
-    desk.close()
+        engine.predict([(text, 1)], 0.8)
+    engine.close()
 
 
 def test_labels_fit_a_key_together(tmp_path):
     wide = "\U0001f3ac" * 500
     frame = pl.DataFrame({"a": ["x", "y"], "b": ["x", "y"], "stars": [1.0, 2.0]})
-    desk = opened(tmp_path, frame)
+    engine = open_engine(tmp_path, frame)
     with pytest.raises(InputError, match="at most 2,000 bytes together, but these have 4,000"):
-        desk.put([((wide, wide), 1.0)])
-    desk.close()
+        engine.refresher.put([((wide, wide), 1.0)])
+    engine.close()
     other = Store.open(f"sqlite:///{tmp_path / 'other.db'}")
     with pytest.raises(InputError, match="at most 2,000 bytes"):
         other.fill("x", Table.of(frame.with_columns(a=pl.lit(wide), b=pl.Series([wide, "y"]))))
-    assert other.empty
+    assert other.is_empty
     other.close()
 
 
@@ -288,8 +291,8 @@ def test_a_database_in_memory_is_refused(url):
         Store.open(url)
 
 
-def test_unknown_labels_are_not_members(desk):
-    found, _ = desk.predict([("nobody", FILM), (MEMBER, "no film")], 0.8)
+def test_unknown_labels_are_not_members(engine):
+    found, _ = engine.predict([("nobody", FILM), (MEMBER, "no film")], 0.8)
     assert np.isfinite(found.mean).all()
 
 
@@ -304,9 +307,9 @@ def test_a_saved_completer_is_found_from_wherever_it_is_served_again(tmp_path, m
             store, table, table or "film-club", DEFAULTS, "auto", 0, "cpu", Output(as_json=False)
         )
         assert store.facts.source == str(tmp_path / "kept")
-        desk = Engine(store, factory_like(Completer.load(store.facts.source)))
-        assert desk.standing.completer.model_name_ == "bias"
-        desk.close()
+        engine = Engine(store, saved_completer_factory(Completer.load(store.facts.source)))
+        assert engine.snapshot.completer.model_name_ == "bias"
+        engine.close()
     shutil.rmtree(tmp_path / "kept")
     store = Store.open(f"sqlite:///{tmp_path / 'kept.db'}")
     with pytest.raises(InputError, match="which is gone"):
@@ -318,9 +321,9 @@ def test_what_is_found_out_once_is_found_out_before_anybody_asks(tmp_path, monke
     asked, plain = [], ModelPredictor.newcomer
     record = lambda self, axis, *own: asked.append(axis) or plain(self, axis, *own)  # noqa: E731
     monkeypatch.setattr(ModelPredictor, "newcomer", record)
-    desk = opened(tmp_path, make=lambda table: Completer("pretrained").fit_table(table))
+    engine = open_engine(tmp_path, make=lambda table: Completer("pretrained").fit_table(table))
     assert asked == [0]
-    desk.forget(0, MEMBER)
-    until(lambda: desk.standing.refreshes == 1)
+    engine.refresher.delete_member(0, MEMBER)
+    until(lambda: engine.snapshot.refreshes == 1)
     assert asked == [0, 0]
-    desk.close()
+    engine.close()

@@ -107,9 +107,9 @@ def test_recommendations_follow_the_stars_and_tell_why(page, look):
     page.wait_for_function("old => document.querySelector('#recommended').innerText !== old",
                            arg=before)  # fmt: skip
     page.locator("#search").fill("no film is called that")
-    page.get_by_text("Nothing is called that.").wait_for()
+    page.get_by_text("No matches.").wait_for()
     page.locator("#clear").click()
-    page.get_by_text("Rate a few on the left.").wait_for()
+    page.get_by_text("Rate a few items to see recommendations.").wait_for()
     assert page.locator("#recommended li").count() == 0
 
 
@@ -156,13 +156,13 @@ def test_a_table_of_ones_own_is_looked_at_and_completed(page, look, tmp_path):
 
 def test_how_it_works_shows_what_a_cell_reads_and_follows_changes(page, look):
     page.locator("#tab-pools").click()
-    page.locator("#pools-model", has_text="answered by the model").wait_for(timeout=60_000)
+    page.locator("#pools-model", has_text="predicted by the model").wait_for(timeout=60_000)
     cell = page.locator("[data-at='0 2']")  # nothing was observed there
     assert re.fullmatch(r"\d\.\d", cell.inner_text())
     cell.hover()
     told = page.locator("#reads").inner_text()
-    assert "Ada and C, asked for: reads the pools row Ada 3.00, column C 3.67, all 3.25" in told
-    assert "The model says" in told
+    assert "Ada and C, not observed: reads the pools row Ada 3.00, column C 3.67, all 3.25" in told
+    assert "The model predicts" in told
     assert page.locator(".pool.in-row").text_content() == "3.00 of 4"
     seen(page, "pools", look)
     page.locator("#shuffle").click()
@@ -172,7 +172,7 @@ def test_how_it_works_shows_what_a_cell_reads_and_follows_changes(page, look):
     page.locator("#grid").focus()
     page.keyboard.press("Enter")
     page.locator("#reads", has_text="observed 2").wait_for()
-    page.locator("#pools-model", has_text="answered by the model").wait_for(timeout=60_000)
+    page.locator("#pools-model", has_text="predicted by the model").wait_for(timeout=60_000)
 
 
 def test_a_bad_file_is_told_as_the_command_tells_it(browser, service, tmp_path):

@@ -14,7 +14,7 @@ from tests.support.service_engine import FRAME
 
 from exchangeable.errors import InputError
 from exchangeable.serve import parquet_size
-from exchangeable.serve.parquet_size import NotParquet, unpacked
+from exchangeable.serve.parquet_size import NotParquet, measure
 from exchangeable.serve.uploads import Upload
 
 
@@ -33,11 +33,11 @@ def parquet_of(frame, **options):
         {"data_page_version": "2.0", "data_page_size": 500},
     ],
 )
-def test_the_size_of_a_parquet_file_is_known_before_it_is_unpacked(options):
+def test_the_size_of_a_parquet_file_is_known_before_it_is_measure(options):
     content = parquet_of(FRAME, **options)
     described = pq.ParquetFile(io.BytesIO(content)).metadata
     groups = [described.row_group(n).total_byte_size for n in range(described.num_row_groups)]
-    found = unpacked(content)
+    found = measure(content)
     assert found.values == len(FRAME)
     assert 0.9 * sum(groups) < found.bytes <= sum(groups)  # which count the headers, too
 
@@ -47,13 +47,13 @@ def test_a_small_file_that_would_be_large_is_refused():
     frame = pl.DataFrame({"user": texts, "film": "a", "stars": 1.0})
     content = parquet_of(frame, compression="zstd")
     assert len(content) < 2**22
-    with pytest.raises(InputError, match=r"at most 256 MB are taken, but the file has 28\d MB"):
-        Upload(content).table(1_000_000)
+    with pytest.raises(InputError, match=r"at most 256 MB uncompressed, but has 28\d MB"):
+        Upload(content).read_table(1_000_000)
     # One text that comes again in every row of the answer.
     long = pl.DataFrame({"user": "x" * 501, "film": ["a", "b"], "stars": [1.0, None]})
     for sent in (parquet_of(long), long.write_csv().encode()):
         with pytest.raises(InputError, match="at most 500 characters, but one has 501"):
-            Upload(sent).table(1_000_000)
+            Upload(sent).read_table(1_000_000)
 
 
 @settings(max_examples=200, deadline=None)
@@ -64,7 +64,7 @@ def test_no_damage_to_a_parquet_file_leads_astray_who_reads_its_size(data):
         at = data.draw(st.one_of(st.integers(0, len(content) - 1), st.integers(-900, -9)))
         content[at] = data.draw(st.integers(0, 255))
     try:
-        found = unpacked(bytes(content))
+        found = measure(bytes(content))
     except NotParquet:
         return
     assert found.bytes >= 0
@@ -72,6 +72,6 @@ def test_no_damage_to_a_parquet_file_leads_astray_who_reads_its_size(data):
 
 
 def test_columns_that_share_pages_without_end_are_not_followed(monkeypatch):
-    monkeypatch.setattr(parquet_size, "MOST_PAGES", 5)
+    monkeypatch.setattr(parquet_size, "MAX_PAGES", 5)
     with pytest.raises(NotParquet, match="more than 5 pages"):
-        unpacked(parquet_of(FRAME, row_group_size=100))
+        measure(parquet_of(FRAME, row_group_size=100))

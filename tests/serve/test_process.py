@@ -110,10 +110,10 @@ def test_asked_to_stop_it_ends_the_calls_under_way(tmp_path):
         (["--host", "0.0.0.0"], "anyone could read and change the table"),
         (["--token-file", "nowhere"], "the token cannot be read"),
         (["--db", "mysql://x/y"], "sqlite or postgresql"),
-        (["--model", "self-supervised"], "trained anew at each refresh"),
+        (["--model", "residual"], "trained anew at each refresh"),
         (["--model", "no such model"], "model must be one of"),
-        (["--port", "99999"], "cannot be listened at"),
-        (["--host", "no.such.host.invalid", "--anyone"], "cannot be listened at"),
+        (["--port", "99999"], "cannot listen at"),
+        (["--host", "no.such.host.invalid", "--anyone"], "cannot listen at"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(tmp_path, monkeypatch, arguments, reason):

@@ -15,21 +15,23 @@ pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
 pytest.importorskip("httpx2", reason="needs httpx2")
 
 from fastapi.testclient import TestClient
-from tests.support.service_engine import FILM, FRAME, MEMBER, opened, reading, until
+from tests.support.service_engine import FILM, FRAME, MEMBER, fit_bias, open_engine, until
 
 from exchangeable import Completer
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.serve import engine
-from exchangeable.serve.app import PAGE, create_app
+from exchangeable.serve import engine as engine_module
+from exchangeable.serve import refresher
+from exchangeable.serve.app import create_app
 from exchangeable.serve.guard import Limits
+from exchangeable.serve.routes import PAGE
 from exchangeable.serve.server import (
     Address,
-    _heard,
-    _Lines,
+    _JsonFormatter,
+    _log_response,
     completer_factory,
-    factory_like,
-    token_in,
+    read_token,
+    saved_completer_factory,
 )
 from exchangeable.serve.store import Store
 from exchangeable.training.config import TrainingConfig
@@ -38,13 +40,13 @@ TOKEN = "a token that nobody guesses".replace(" ", "-")
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return opened(tmp_path)
+def engine(tmp_path):
+    return open_engine(tmp_path)
 
 
 @pytest.fixture
-def client(desk):
-    with TestClient(create_app(desk)) as made:
+def client(engine):
+    with TestClient(create_app(engine)) as made:
         yield made
 
 
@@ -124,34 +126,34 @@ def test_the_model_health_and_metrics_tell_how_it_stands(client):
 # Changes ---------------------------------------------------------------------------------
 
 
-def test_new_cells_are_durable_and_then_in_the_answers(client, desk, tmp_path):
+def test_new_cells_are_durable_and_then_in_the_answers(client, engine, tmp_path):
     before = predicted(client, ["newcomer", FILM])["answers"][0]["mean"]
     cells = [[["newcomer", film], 1] for film in FRAME["film"].unique()[:20]]
     told = client.put("/v1/interactions", json={"cells": cells}).json()
     assert told == {"version": 2, "cells": 20}
     again = Store.open(f"sqlite:///{tmp_path / 'table.db'}")
-    assert len(again.table()[1]) == len(FRAME) + 20
+    assert len(again.read_table()[1]) == len(FRAME) + 20
     again.close()
-    until(lambda: desk.standing.version == 2)
+    until(lambda: engine.snapshot.version == 2)
     after = predicted(client, ["newcomer", FILM])
     assert after["answers"][0]["mean"] < before - 0.3
     assert after["pools"]["version"] == 2
 
 
-def test_a_cell_that_had_a_value_is_read_anew(client, desk):
+def test_a_cell_that_had_a_value_is_read_anew(client, engine):
     client.put("/v1/interactions", json={"cells": [[[MEMBER, FILM], 1]]})
-    until(lambda: desk.standing.version == 2)
-    assert desk.standing.refreshes == 1
-    table = desk.standing.completer.table_
+    until(lambda: engine.snapshot.version == 2)
+    assert engine.snapshot.refreshes == 1
+    table = engine.snapshot.completer.table_
     assert len(table) == len(FRAME)
     assert table.values[table.positions(pl.DataFrame([{"member": MEMBER, "film": FILM}]))] == 1
 
 
-def test_many_new_cells_lead_to_a_refresh(client, desk):
+def test_many_new_cells_lead_to_a_refresh(client, engine):
     cells = [[[f"new {n}", FILM], 3] for n in range(len(FRAME) // 10)]
     client.put("/v1/interactions", json={"cells": cells})
-    until(lambda: desk.standing.refreshes == 1)
-    assert desk.standing.read_version == 2
+    until(lambda: engine.snapshot.refreshes == 1)
+    assert engine.snapshot.read_version == 2
 
 
 def test_after_a_member_was_deleted_it_is_as_if_it_never_was(tmp_path):
@@ -160,16 +162,16 @@ def test_after_a_member_was_deleted_it_is_as_if_it_never_was(tmp_path):
 
     cells = [["stranger", film] for film in FRAME["film"].unique(maintain_order=True)[:10]]
     without = FRAME.filter(pl.col("member") != MEMBER)
-    with TestClient(create_app(opened(tmp_path, without, pretrained))) as never:
+    with TestClient(create_app(open_engine(tmp_path, without, pretrained))) as never:
         expected = predicted(never, *cells)["answers"]
     (tmp_path / "other").mkdir()
-    desk = opened(tmp_path / "other", FRAME, pretrained)
-    with TestClient(create_app(desk)) as client:
+    engine = open_engine(tmp_path / "other", FRAME, pretrained)
+    with TestClient(create_app(engine)) as client:
         told = client.delete("/v1/members", params={"axis": "member", "member": MEMBER}).json()
         assert told["cells"] == len(FRAME) - len(without)
         asked = {"member": MEMBER}
         assert client.post("/v1/recommend", json=asked).status_code == 422  # at once
-        until(lambda: desk.standing.read_version >= told["gone_with_version"])
+        until(lambda: engine.snapshot.read_version >= told["gone_with_version"])
         after = predicted(client, *cells)
         assert after["pools"]["refreshed_version"] >= told["gone_with_version"]
         assert client.post("/v1/recommend", json=asked).status_code == 422
@@ -178,36 +180,36 @@ def test_after_a_member_was_deleted_it_is_as_if_it_never_was(tmp_path):
             assert one[part] == pytest.approx(other[part], abs=1e-9)
 
 
-def test_of_a_deleted_member_nothing_is_told_even_before_the_refresh(client, desk, monkeypatch):
+def test_of_a_deleted_member_nothing_is_told_even_before_the_refresh(client, engine, monkeypatch):
     held = threading.Event()
-    monkeypatch.setattr(desk, "make", lambda table: held.wait(20) and reading(table))
+    monkeypatch.setattr(engine.refresher, "make", lambda table: held.wait(20) and fit_bias(table))
     unknown = predicted(client, ["nobody", FILM])["answers"]
     client.delete("/v1/members", params={"axis": "member", "member": MEMBER})
     assert predicted(client, [MEMBER, FILM])["answers"] == unknown
     members = client.get("/v1/members", params={"axis": "member", "limit": 1000}).json()
     assert MEMBER not in [one["label"] for one in members["members"]]
-    until(lambda: desk.refreshing)
+    until(lambda: engine.refresher.refreshing)
     assert client.get("/health").json()["status"] == "refreshing"
     held.set()
-    until(lambda: desk.standing.refreshes == 1)
-    assert not desk.standing.gone
+    until(lambda: engine.snapshot.refreshes == 1)
+    assert not engine.snapshot.deleted_members
 
 
-def test_a_cell_is_deleted(client, desk):
+def test_a_cell_is_deleted(client, engine):
     told = client.delete("/v1/interactions", params={"label": [MEMBER, FILM]}).json()
     assert told == {"gone_with_version": 2, "cells": 1}
-    until(lambda: desk.standing.read_version == 2)
-    assert len(desk.standing.completer.table_) == len(FRAME) - 1
+    until(lambda: engine.snapshot.read_version == 2)
+    assert len(engine.snapshot.completer.table_) == len(FRAME) - 1
     again = client.delete("/v1/interactions", params={"label": [MEMBER, FILM]}).json()
     assert again["cells"] == 0
 
 
 def test_a_table_without_cells_says_so_and_takes_new_ones(tmp_path):
     frame = FRAME[:1]
-    desk = opened(tmp_path, frame)
-    with TestClient(create_app(desk)) as client:
+    engine = open_engine(tmp_path, frame)
+    with TestClient(create_app(engine)) as client:
         client.delete("/v1/members", params={"axis": "member", "member": MEMBER})
-        until(lambda: desk.standing.completer is None)
+        until(lambda: engine.snapshot.completer is None)
         answer = client.post("/v1/predict", json={"cells": [[MEMBER, FILM]]})
         assert answer.status_code == 409
         assert "no cells" in answer.json()["error"]
@@ -215,31 +217,31 @@ def test_a_table_without_cells_says_so_and_takes_new_ones(tmp_path):
         assert client.get("/v1/members").json()["members"] == []
         value = frame["rating"][0]
         client.put("/v1/interactions", json={"cells": [[["eve", FILM], value]]})
-        until(lambda: desk.standing.completer is not None)
+        until(lambda: engine.snapshot.completer is not None)
         assert predicted(client, ["eve", FILM])["pools"]["version"] == 3
 
 
 def test_a_restart_goes_on_with_all_that_was_acknowledged(tmp_path):
-    with TestClient(create_app(opened(tmp_path))) as client:
+    with TestClient(create_app(open_engine(tmp_path))) as client:
         client.put("/v1/interactions", json={"cells": [[["eve", FILM], 5]]})
-    desk = opened(tmp_path)
-    with TestClient(create_app(desk)) as client:
-        assert desk.standing.version == 2
+    engine = open_engine(tmp_path)
+    with TestClient(create_app(engine)) as client:
+        assert engine.snapshot.version == 2
         assert client.get("/v1/model").json()["cells"] == len(FRAME) + 1
 
 
-def test_what_fails_in_the_background_is_tried_again(client, desk, monkeypatch):
+def test_what_fails_in_the_background_is_tried_again(client, engine, monkeypatch):
     failures = iter([RuntimeError("no luck")])
 
     def sometimes(table):
         for failure in failures:
             raise failure
-        return reading(table)
+        return fit_bias(table)
 
-    monkeypatch.setattr(engine, "AGAIN_AFTER", 0.05)
-    monkeypatch.setattr(desk, "make", sometimes)
+    monkeypatch.setattr(refresher, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(engine.refresher, "make", sometimes)
     client.delete("/v1/interactions", params={"label": [MEMBER, FILM]})
-    until(lambda: desk.standing.read_version == 2)
+    until(lambda: engine.snapshot.read_version == 2)
 
 
 # Refusals --------------------------------------------------------------------------------
@@ -282,10 +284,10 @@ def test_a_call_that_does_not_fit_is_told_why_in_one_line(client, path, body):
         [[["eve", FILM]]],
     ],
 )
-def test_interactions_that_do_not_fit_are_refused_whole(client, desk, cells):
+def test_interactions_that_do_not_fit_are_refused_whole(client, engine, cells):
     answer = client.put("/v1/interactions", json={"cells": [[["ann", FILM], 5], *cells]})
     assert answer.status_code == 422
-    assert desk.store.table()[0] == 1
+    assert engine.store.read_table()[0] == 1
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b"[1, 2", b'{"cells": NaN}', b"\xff\xfe"])
@@ -297,9 +299,9 @@ def test_what_is_no_json_is_refused(client, body):
     assert answer.status_code == 422
 
 
-def test_too_much_is_refused(desk):
+def test_too_much_is_refused(engine):
     limits = Limits(body=500, upload=1000, cells=3, rows=5)
-    with TestClient(create_app(desk, limits=limits)) as client:
+    with TestClient(create_app(engine, limits=limits)) as client:
         many = client.post("/v1/predict", json={"cells": [["a", "b"]] * 4})
         assert many.status_code == 422
         assert "at most 3 cells" in many.json()["error"]
@@ -315,24 +317,24 @@ def test_too_much_is_refused(desk):
 
 
 def test_one_call_does_not_compare_cells_without_end(client, monkeypatch):
-    monkeypatch.setattr(engine, "MOST_CANDIDATES", 20)
+    monkeypatch.setattr(engine_module, "MAX_CANDIDATES", 20)
     for asked in ({"member": MEMBER}, {"ratings": [[FILM, 4]]}):
         answer = client.post("/v1/recommend", json=asked)
         assert answer.status_code == 422
         assert "at most 20 cells are compared" in answer.json()["error"]
 
 
-def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answered(desk):
+def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answered(engine):
     begun, go_on = threading.Semaphore(0), threading.Event()
-    plain = desk.predict
+    plain = engine.predict
 
     def slow(cells, coverage):
         begun.release()
         go_on.wait(20)
         return plain(cells, coverage)
 
-    desk.predict = slow
-    with TestClient(create_app(desk, limits=Limits(calls=2))) as client:
+    engine.predict = slow
+    with TestClient(create_app(engine, limits=Limits(calls=2))) as client:
         found = []
         ask = lambda: found.append(predicted(client, [MEMBER, FILM]))  # noqa: E731
         two = [threading.Thread(target=ask) for _ in range(2)]
@@ -350,8 +352,8 @@ def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answere
         predicted(client, [MEMBER, FILM])
 
 
-def test_a_token_is_needed_where_there_is_one(desk):
-    with TestClient(create_app(desk, token=TOKEN)) as client:
+def test_a_token_is_needed_where_there_is_one(engine):
+    with TestClient(create_app(engine, token=TOKEN)) as client:
         ways = [
             {},
             {"authorization": TOKEN},
@@ -376,9 +378,9 @@ def test_a_token_is_needed_where_there_is_one(desk):
             assert client.get(path).status_code in (401, 404)
 
 
-def test_other_names_than_its_own_are_refused(desk):
+def test_other_names_than_its_own_are_refused(engine):
     own = Address().hosts
-    with TestClient(create_app(desk, hosts=own), base_url="http://127.0.0.1:8080") as client:
+    with TestClient(create_app(engine, hosts=own), base_url="http://127.0.0.1:8080") as client:
         assert client.get("/v1/model").status_code == 200
         for name in ("evil.example", "127.0.0.1.evil.example", "", "localhost.evil"):
             assert client.get("/v1/model", headers={"host": name}).status_code == 421
@@ -493,14 +495,14 @@ def test_the_schema_names_every_call(client):
     }  # fmt: skip
 
 
-def test_logs_are_lines_of_json_without_what_people_rated(desk, caplog):
+def test_logs_are_lines_of_json_without_what_people_rated(engine, caplog):
     caplog.set_level(logging.INFO, logger="exchangeable.serve")
-    _heard("PUT", "/v1/interactions", 200, 0.0123)
-    line = json.loads(_Lines().format(caplog.records[-1]))
+    _log_response("PUT", "/v1/interactions", 200, 0.0123)
+    line = json.loads(_JsonFormatter().format(caplog.records[-1]))
     assert line["route"] == "/v1/interactions"
     assert line["ms"] == 12.3
     told = []
-    with TestClient(create_app(desk, watched=lambda *a: told.append(a))) as other:
+    with TestClient(create_app(engine, on_response=lambda *a: told.append(a))) as other:
         other.get("/v1/members", params={"holding": "secret"})
         other.get("/secret")
     assert [one[:3] for one in told] == [("GET", "/v1/members", 200), ("GET", "-", 404)]
@@ -517,12 +519,12 @@ def test_strangers_are_kept_out_unless_that_is_asked_for(tmp_path):
 
 
 def test_a_port_that_is_taken_is_told():
-    first = Address(port=0).bound()
+    first = Address(port=0).bind()
     assert first.proto == socket.IPPROTO_TCP  # else asyncio would let small answers wait
     first.listen()
     try:
-        with pytest.raises(InputError, match="cannot be listened at"):
-            Address(port=first.getsockname()[1]).bound()
+        with pytest.raises(InputError, match="cannot listen at"):
+            Address(port=first.getsockname()[1]).bind()
     finally:
         first.close()
 
@@ -530,30 +532,32 @@ def test_a_port_that_is_taken_is_told():
 def test_a_token_is_read_from_a_file(tmp_path):
     place = tmp_path / "token"
     place.write_text(f"{TOKEN}\n")
-    assert token_in(place) == TOKEN
+    assert read_token(place) == TOKEN
     for bad in ("short", "with a space in the midst", ""):
         place.write_text(bad)
         with pytest.raises(InputError, match="16 characters"):
-            token_in(place)
+            read_token(place)
     with pytest.raises(InputError, match="cannot be read"):
-        token_in(tmp_path / "nowhere")
+        read_token(tmp_path / "nowhere")
 
 
 def test_models_that_would_be_trained_at_each_refresh_are_refused():
     with pytest.raises(InputError, match="trained anew at each refresh"):
-        completer_factory("self-supervised", 0, "cpu")
+        completer_factory("residual", 0, "cpu")
 
 
 def test_a_saved_completer_answers_with_its_own_weights(tmp_path):
     quick = TrainingConfig(steps=2, evaluate_every=1)
     small = Table.of(FRAME[:600])
     trained = Completer("pretrained", validation=0.0).fit_table(small).finetune(training=quick)
-    make = factory_like(trained)
+    make = saved_completer_factory(trained)
     again = make(Table.of(FRAME[:600]))
     asked = FRAME.select("member", "film")[:50]
     np.testing.assert_allclose(again.predict(asked), trained.predict(asked), atol=1e-6)
     fewer = make(Table.of(FRAME[:500]))
     assert len(fewer.table_) == 500
     assert fewer.predictor_.trained.model is trained.predictor_.trained.model
-    untuned = factory_like(Completer("pretrained").fit_table(small))(Table.of(FRAME[:600]))
+    untuned = saved_completer_factory(Completer("pretrained").fit_table(small))(
+        Table.of(FRAME[:600])
+    )
     assert np.abs(untuned.predict(asked) - trained.predict(asked)).max() > 1e-4

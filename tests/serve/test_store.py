@@ -14,7 +14,7 @@ from tests.support import postgres
 
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve.store import LONGEST, Facts, Store
+from exchangeable.serve.store import MAX_LABEL_LENGTH, Facts, Store
 
 FRAME = pl.DataFrame(
     {
@@ -56,13 +56,13 @@ def store(url):
 
 
 def cells_of(store):
-    _, table = store.table()
+    _, table = store.read_table()
     rows = table.frame(table.index, rating=table.values).rows()
     return {row[:-1]: row[-1] for row in rows}
 
 
 def test_a_table_goes_in_and_comes_out_as_it_was(store, url):
-    version, table = store.table()
+    version, table = store.read_table()
     assert version == 1
     assert table.axes == ("user", "film")
     assert table.value_name == "rating"
@@ -77,14 +77,14 @@ def test_a_table_goes_in_and_comes_out_as_it_was(store, url):
 
 def test_an_empty_database_knows_no_table(url):
     empty = Store.open(url)
-    assert empty.empty
+    assert empty.is_empty
     with pytest.raises(InputError, match="no table yet"):
-        empty.table()
+        empty.read_table()
     empty.close()
 
 
 def test_a_second_table_is_refused(store):
-    with pytest.raises(InputError, match="holds films already"):
+    with pytest.raises(InputError, match="already holds films"):
         store.fill("others", Table.of(FRAME))
 
 
@@ -96,13 +96,13 @@ def test_cells_are_written_and_written_over(store):
 
 
 def test_a_cell_and_a_member_are_taken_out(store):
-    assert store.remove(("ann", 7)) == (2, 1)
-    assert store.remove(("ann", 7)) == (2, 0)  # nothing changed
-    assert store.forget(1, 7) == (3, 1)
+    assert store.delete_cell(("ann", 7)) == (2, 1)
+    assert store.delete_cell(("ann", 7)) == (2, 0)  # nothing changed
+    assert store.delete_member(1, 7) == (3, 1)
     assert set(cells_of(store)) == {("ann", 1), ("cleo", 12)}
-    assert store.forget(0, "ann") == (4, 1)
-    assert store.forget(0, "cleo") == (5, 1)
-    version, table = store.table()
+    assert store.delete_member(0, "ann") == (4, 1)
+    assert store.delete_member(0, "cleo") == (5, 1)
+    version, table = store.read_table()
     assert (version, len(table), table.shape) == (5, 0, (0, 0))
 
 
@@ -114,17 +114,17 @@ def test_a_cell_and_a_member_are_taken_out(store):
         (("ann", "07"), "whole numbers"),
         (("ann", 10**20), "whole numbers"),
         (("", 7), "1 to 500 characters"),
-        (("x" * (LONGEST + 1), 7), "1 to 500 characters"),
-        (("a\x00b", 7), "characters that are none"),
-        (("\ud800", 7), "characters that are none"),
+        (("x" * (MAX_LABEL_LENGTH + 1), 7), "1 to 500 characters"),
+        (("a\x00b", 7), "valid text without null characters"),
+        (("\ud800", 7), "valid text without null characters"),
     ],
 )
 def test_labels_that_cannot_be_are_refused(store, cell, reason):
     with pytest.raises(InputError, match=reason):
         store.put([(("eve", 1), 5.0), (cell, 5.0)])
     with pytest.raises(InputError, match=reason):
-        store.remove(cell)
-    assert store.table()[0] == 1
+        store.delete_cell(cell)
+    assert store.read_table()[0] == 1
     assert ("eve", 1) not in cells_of(store)
 
 
@@ -134,7 +134,7 @@ def test_labels_that_cannot_be_are_refused(store, cell, reason):
 def test_labels_are_only_labels(store, label):
     store.put([((label, 7), 2.0)])
     assert cells_of(store)[label, 7] == 2.0
-    assert store.forget(0, label)[1] == 1
+    assert store.delete_member(0, label)[1] == 1
 
 
 def test_writers_at_the_same_time_lose_nothing(store):
@@ -147,7 +147,7 @@ def test_writers_at_the_same_time_lose_nothing(store):
         one.start()
     for one in writers:
         one.join()
-    assert store.table()[0] == 1 + 6 * 20
+    assert store.read_table()[0] == 1 + 6 * 20
     assert len(cells_of(store)) == len(FRAME) + 6 * 20 + 20
 
 
@@ -155,7 +155,7 @@ def test_a_change_that_fails_leaves_nothing(store, monkeypatch):
     def broken(connection):
         raise sa.exc.OperationalError("update", {}, Exception("disk full\nrating 5"))
 
-    monkeypatch.setattr(store, "_counted", broken)
+    monkeypatch.setattr(store, "_next_version", broken)
     with pytest.raises(Failed, match=r"cannot be written to: disk full$"):
         store.put([(("eve", 1), 5.0)])
     monkeypatch.undo()
@@ -166,14 +166,14 @@ def test_large_tables_go_in_in_parts(url):
     index = np.argwhere(np.ones((110, 110)))
     large = Store.open(url)
     large.fill("square", Table.of(index, np.arange(len(index)) % 5 + 1.0))
-    assert len(large.table()[1]) == 12_100
+    assert len(large.read_table()[1]) == 12_100
     large.close()
 
 
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("mysql://localhost/x", "sqlite or postgresql, but this is mysql"),
+        ("mysql://localhost/x", "sqlite or postgresql, but is mysql"),
         ("no address", "cannot be opened"),
         ("sqlite:////proc/nowhere/x.db", "cannot be opened"),
         ("postgresql+psycopg://nobody@127.0.0.1:1/x", "cannot be opened"),
@@ -191,5 +191,5 @@ def test_labels_of_other_kinds_are_refused(url):
         store.fill("dates", Table.of(dates))
     store.close()
     again = Store.open(url)
-    assert again.empty
+    assert again.is_empty
     again.close()

@@ -1,4 +1,4 @@
-"""A service's desk around the film club, for tests."""
+"""An engine of the service around the film club, for tests."""
 
 import time
 
@@ -15,19 +15,19 @@ FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
 MEMBER, FILM = FRAME.row(0)[:2]
 
 
-def reading(table):
+def fit_bias(table):
     return Completer("bias").fit_table(table)
 
 
-def opened(tmp_path, frame=FRAME, make=reading, axes=None):
+def open_engine(tmp_path, frame=FRAME, make=fit_bias, axes=None):
     store = Store.open(f"sqlite:///{tmp_path / 'table.db'}")
-    if store.empty:
+    if store.is_empty:
         store.fill("film-club", Table.of(frame, axes=axes))
     return Engine(store, make)
 
 
-def until(true, seconds=20):
+def until(holds, seconds=20):
     end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.01)

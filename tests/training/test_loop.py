@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import signal
 from dataclasses import asdict, replace
 
@@ -22,14 +23,20 @@ from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
 from exchangeable.runtime import checkpoint, devices
 from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
+from exchangeable.runtime.progress import Progress
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import random_array
 from exchangeable.training import plan as plans
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.loop import How, Run, Task, train, validation_rmse
-from exchangeable.training.masking import hidden, sampler_of
-from exchangeable.training.recipes import RECIPES, recipe_of
-from exchangeable.training.trained_model import Execution, TrainedModel, train_model
+from exchangeable.training.execution import Execution
+from exchangeable.training.loop import train
+from exchangeable.training.masking import ExampleSource, draw_mask, make_sampler
+from exchangeable.training.recipes import RECIPES, find_recipe
+from exchangeable.training.run import Run
+from exchangeable.training.task import Task
+from exchangeable.training.train_model import train_model
+from exchangeable.training.trained_model import TrainedModel
+from exchangeable.training.validation import validation_rmse
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
 from exchangeable.values.scale import Scale
 
@@ -62,6 +69,10 @@ def fresh(config=QUICK, model=SMALL):
     return Run.start(build(model, config.seed), config)
 
 
+def learn(run, data, save=None, codec=CODEC, **execution):
+    train(run, ExampleSource(run, codec, data), Execution(**execution), save=save)
+
+
 def weights(run):
     return {name: value.clone() for name, value in run.best.state_dict().items()}
 
@@ -73,7 +84,7 @@ def same(one, other):
 def test_training_learns_more_than_it_starts_with():
     run, data = fresh(replace(QUICK, steps=150)), task((30, 20))
     before = validation_rmse(run.best, CODEC, data)
-    train(run, CODEC, data, replace(QUICK, steps=150))
+    learn(run, data)
     mean = data.observed.values.mean()
     spread = float((data.validation.values - mean).square().mean().sqrt())
     after = validation_rmse(run.best, CODEC, data)
@@ -83,8 +94,8 @@ def test_training_learns_more_than_it_starts_with():
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not():
     runs = [fresh(), fresh(), fresh(replace(QUICK, seed=1))]
-    for run, config in zip(runs, [QUICK, QUICK, replace(QUICK, seed=1)], strict=True):
-        train(run, CODEC, task(), config)
+    for run in runs:
+        learn(run, task())
     assert same(weights(runs[0]), weights(runs[1]))
     assert not same(weights(runs[0]), weights(runs[2]))
 
@@ -95,7 +106,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not():
 def test_a_run_that_was_stopped_anywhere_ends_with_the_same_weights_bit_for_bit(batch):
     config = replace(QUICK, batch=batch, batch_cells=40)
     whole = fresh(config)
-    train(whole, CODEC, task(), config)
+    learn(whole, task())
     for stop in (1, 3, 7, 11):
         first = fresh(config)
         stopped = {}
@@ -105,18 +116,18 @@ def test_a_run_that_was_stopped_anywhere_ends_with_the_same_weights_bit_for_bit(
                 tensors, numbers = run.state()
                 stopped["state"] = {k: v.clone() for k, v in tensors.items()}, numbers
 
-        train(first, CODEC, task(), config, save=save, save_every=-1)
+        learn(first, task(), save, save_every=-1)
         second = fresh(config)
         second.restore(*stopped["state"])
         assert second.step == stop
-        train(second, CODEC, task(), config)
+        learn(second, task())
         assert same(weights(whole), weights(second))
         assert second.history == whole.history
 
 
 def test_a_state_goes_through_a_checkpoint_unchanged(tmp_path):
-    run = fresh()
-    train(run, CODEC, task(), replace(QUICK, steps=5))
+    run = fresh(replace(QUICK, steps=5))
+    learn(run, task())
     tensors, numbers = run.state()
     checkpoint.save(tmp_path / "run", numbers, {"model": tensors}, card="")
     stored = checkpoint.load(tmp_path / "run")
@@ -199,7 +210,7 @@ def test_a_folder_with_the_removed_setting_hidden_share_loads_and_resumes(tmp_pa
 
 def test_resuming_says_what_it_finds(tmp_path):
     said = []
-    settings = {"say": said.append, "save_every": -1}
+    settings = {"progress": Progress(note=said.append), "save_every": -1}
 
     def go(config=QUICK, facts="x", data=None):
         return train_model(
@@ -257,7 +268,7 @@ def test_the_result_is_the_best_that_was_judged_and_never_worse_than_the_start()
     config = replace(QUICK, learning_rate=10.0, clip=100.0, average=0.0)  # makes everything worse
     run = fresh(config)
     start = weights(run)
-    train(run, CODEC, task(), config)
+    learn(run, task())
     best = min(run.history, key=lambda look: look["validation_rmse"])
     assert run.best_rmse == best["validation_rmse"]
     assert run.best_step == best["step"]
@@ -269,7 +280,7 @@ def test_the_result_is_the_best_that_was_judged_and_never_worse_than_the_start()
 def test_patience_ends_a_run_that_no_longer_gains():
     config = replace(QUICK, steps=400, learning_rate=1.0, patience=2, evaluate_every=1)
     run = fresh(config)
-    train(run, CODEC, task(), config)
+    learn(run, task())
     assert run.step < 400
     assert run.looks_without_gain == 2
 
@@ -279,11 +290,11 @@ def test_validation_cells_are_neither_trained_on_nor_observed():
     other = Task(
         data.observed,
         data.validation.with_values(6 - data.validation.values),
-        data.reference,
+        data.stats,
     )
     one, two = fresh(), fresh()
-    train(one, CODEC, data, QUICK)
-    train(two, CODEC, other, QUICK)
+    learn(one, data)
+    learn(two, other)
     # The steps did not see them.
     assert same(one.averaged.state_dict(), two.averaged.state_dict())
     assert one.best_rmse != two.best_rmse
@@ -292,7 +303,7 @@ def test_validation_cells_are_neither_trained_on_nor_observed():
 def test_without_validation_cells_the_last_averaged_weights_are_the_result():
     data = task(validation=0.0)
     run = fresh()
-    train(run, CODEC, data, QUICK)
+    learn(run, data)
     assert same(weights(run), run.averaged.state_dict())
     assert run.best_step == QUICK.steps
 
@@ -301,7 +312,7 @@ def test_without_validation_cells_the_last_averaged_weights_are_the_result():
 def test_shares_hidden_differ_between_members_only_where_they_should(way):
     support = random_array((40, 50), density=1.0).support
     config = TrainingConfig(hide=way, hide_least=0.05, hide_most=0.95)
-    mask = hidden(support, config, np.random.default_rng(3)).double()
+    mask = draw_mask(support, config, np.random.default_rng(3)).double()
     shares = torch.zeros(40, 50, dtype=torch.float64)
     shares[tuple(support.index.T)] = mask
     rows, columns = shares.mean(dim=1).std(), shares.mean(dim=0).std()
@@ -314,7 +325,7 @@ def test_shares_hidden_differ_between_members_only_where_they_should(way):
 def test_shares_are_drawn_evenly_or_so_that_nearly_empty_tables_come_up_often(scale, below_a_tenth):
     support = random_array((400, 50), density=1.0).support
     config = TrainingConfig(hide="rows", hide_least=0.05, hide_most=0.98, hide_scale=scale)
-    mask = hidden(support, config, np.random.default_rng(3)).double()
+    mask = draw_mask(support, config, np.random.default_rng(3)).double()
     left = torch.zeros(400, 50, dtype=torch.float64)
     left[tuple(support.index.T)] = 1 - mask
     assert (left.mean(dim=1) < 0.1).double().mean() == pytest.approx(below_a_tenth, abs=0.06)
@@ -337,16 +348,16 @@ def test_something_is_always_hidden():
     support = random_array((2, 1), density=0.5).support
     assert len(support) == 1
     config = TrainingConfig(hide_least=1e-9, hide_most=1e-9)
-    assert hidden(support, config, np.random.default_rng(0)).tolist() == [True]
+    assert draw_mask(support, config, np.random.default_rng(0)).tolist() == [True]
 
 
 def test_a_batch_has_about_as_many_cells_as_asked():
     support = random_array((200, 150), density=0.2).support
     for batch in ("uniform", "rows-columns", "conditional", "neighbourhood"):
-        sampler = sampler_of(support, TrainingConfig(batch=batch, batch_cells=1000))
+        sampler = make_sampler(support, TrainingConfig(batch=batch, batch_cells=1000))
         drawn = [len(sampler.draw(np.random.default_rng(seed))) for seed in range(5)]
         assert 500 < np.mean(drawn) < 2500, batch
-    assert len(sampler_of(support, TrainingConfig(batch="full"))) == len(support)
+    assert len(make_sampler(support, TrainingConfig(batch="full"))) == len(support)
 
 
 def test_the_learning_rate_rises_and_falls():
@@ -407,7 +418,7 @@ def test_a_trained_model_comes_back_as_it_was_saved(tmp_path, config):
 
 def test_a_forged_configuration_is_refused_in_one_line(tmp_path):
     kept = TrainedModel(SMALL, CODEC, build(SMALL), QUICK, "mine", {})
-    described, tensors = kept.parts()
+    described, tensors = kept.to_parts()
     forgeries = [
         {**described, "architecture": "pickle"},
         {**described, "model": {**asdict(SMALL), "width": 16}},
@@ -457,10 +468,9 @@ def test_what_would_not_fit_passes_in_parts_and_that_is_said(monkeypatch):
 
 def test_training_in_parts_is_training():
     config, ends = replace(QUICK, steps=20), []
-    in_parts = (Plan(chunk_cells=100, activations="scratch"), Plan(chunk_cells=64))
-    for how in (None, *(How(plan=plan) for plan in in_parts)):
+    for plan in (None, Plan(chunk_cells=100, activations="scratch"), Plan(chunk_cells=64)):
         run = fresh(config)
-        train(run, CODEC, task((30, 20)), config, how=how)
+        learn(run, task((30, 20)), plan=plan)
         ends.append(run.best_rmse)
     assert ends[1] == pytest.approx(ends[0], rel=1e-3)
     assert ends[2] == pytest.approx(ends[0], rel=1e-3)
@@ -487,7 +497,7 @@ def test_bfloat16_trains_nearly_as_float32_does():
     ends = []
     for precision in ("float32", "bfloat16"):
         run = fresh(config)
-        train(run, CODEC, task((30, 20)), config, how=How(precision))
+        learn(run, task((30, 20)), precision=precision)
         ends.append(run.best_rmse)
     assert ends[0] != ends[1]
     assert ends[1] == pytest.approx(ends[0], rel=0.1)
@@ -502,23 +512,57 @@ def test_real_values_train_too():
     reference = ValueStats.of(shown.values.squeeze(1).numpy(), Scale("real"))
     codec, config = ScaleFree(), replace(QUICK, steps=120)
     run = fresh(config, ResidualConfig(2, codec.out_channels, width=16, depth=2, pooling=("mean",)))
-    train(run, codec, Task(shown, table.take(kept), reference), config)
+    learn(run, Task(shown, table.take(kept), reference), codec=codec)
     assert run.best_rmse < 0.6 * float(table.values.std())
 
 
 def test_recipes_have_names():
-    assert set(RECIPES) == {"self-supervised", "factorized"}
-    with pytest.raises(InputError, match="self-supervised, factorized"):
-        recipe_of("deep")
+    assert set(RECIPES) == {"residual", "factorized"}
+    with pytest.raises(InputError, match="residual, factorized"):
+        find_recipe("deep")
 
 
-def test_progress_is_told_as_it_goes():
-    heard = []
-    train(fresh(), CODEC, task(), QUICK, report=heard.append)
-    assert [now.step for now in heard] == list(range(1, 13))
-    assert heard[-1].best == pytest.approx(min(now.validation for now in heard))
-    assert all(now.cells_per_second > 0 for now in heard)
-    assert heard[-1].seconds_left == 0
+def test_the_former_name_of_a_recipe_is_refused_with_the_new_one():
+    with pytest.raises(InputError, match="the recipe 'self-supervised' is called 'residual' now"):
+        find_recipe("self-supervised")
+
+
+def test_a_run_of_a_recipe_that_was_renamed_is_resumed(tmp_path):
+    def go(name, **settings):
+        return train_model(
+            SMALL,
+            CODEC,
+            task(),
+            QUICK,
+            name=name,
+            facts={"data": "x"},
+            execution=execution(tmp_path),
+            **settings,
+        )
+
+    before = go("self-supervised")
+    again = go("residual", resume=True)
+    assert again.name == before.name == "self-supervised"
+    assert same(before.model.state_dict(), again.model.state_dict())
+    with pytest.raises(InputError, match="its name differs"):
+        go("factorized", resume=True)
+
+
+def test_progress_is_shown_as_it_goes():
+    shown, run = [], fresh()
+    learn(run, task(), progress=Progress(show=lambda share, text: shown.append((share, text))))
+    assert [share for share, _ in shown] == [step / 12 for step in range(1, 13)]
+    line = (
+        r"step (\d+) of 12, loss [\d.]+, validation RMSE ([\d.]+), "
+        r"([\d,]+) cells/s, (\d+:\d\d) left"
+    )
+    found = [re.fullmatch(line, text).groups() for _, text in shown]
+    assert [int(step) for step, *_ in found] == list(range(1, 13))
+    validations = [float(validation) for _, validation, *_ in found]
+    assert validations[2::3] == [round(seen["validation_rmse"], 4) for seen in run.history[1:]]
+    assert run.best_rmse == min(seen["validation_rmse"] for seen in run.history)
+    assert all(int(rate.replace(",", "")) > 0 for *_, rate, _ in found)
+    assert found[-1][-1] == "0:00"
 
 
 def test_a_run_that_diverges_says_so_and_keeps_its_best_weights(tmp_path):
@@ -532,7 +576,7 @@ def test_a_run_that_diverges_says_so_and_keeps_its_best_weights(tmp_path):
 def test_members_that_meet_in_no_cell_are_drawn_again():
     config = replace(QUICK, steps=5, batch="rows-columns", batch_cells=1)
     run = fresh(config)
-    train(run, CODEC, task((40, 40)), config)
+    learn(run, task((40, 40)))
     assert run.step == 5
 
 
@@ -551,20 +595,21 @@ def test_the_learning_rate_rises_and_then_falls_or_stays():
 def test_with_nothing_hidden_cells_are_predicted_from_themselves_on_one_process_at_once():
     config = replace(QUICK, hide="nothing")
     run = fresh(config)
-    train(run, CODEC, task(), config)
+    learn(run, task())
     assert run.step == QUICK.steps
     with pytest.raises(InputError, match="learns from hidden cells"):
-        train(fresh(config, replace(SMALL, prior=2)), CODEC, task(), config)
+        learn(fresh(config, replace(SMALL, prior=2)), task())
     with pytest.raises(InputError, match="all cells at once"):
-        train(fresh(config), CODEC, task(), config, how=How(plan=Plan(4)))
+        learn(fresh(config), task(), plan=Plan(4))
 
 
 def test_that_a_prior_is_being_fitted_is_told_before_the_first_step():
-    told = []
+    shown = []
     run = fresh(replace(QUICK, steps=2), replace(SMALL, prior=2))
-    train(run, CODEC, task(), replace(QUICK, steps=2), report=told.append)
-    assert [now.step for now in told] == [0, 1, 2]
-    assert math.isnan(told[0].loss)
+    learn(run, task(), progress=Progress(show=lambda share, text: shown.append((share, text))))
+    assert [share for share, _ in shown] == [0, 0.5, 1]
+    assert shown[0][1] == "fitting the factorization that cells start from"
+    assert shown[1][1].startswith("step 1 of 2, loss ")
 
 
 @pytest.mark.parametrize("model", [SMALL, replace(SMALL, prior=2)])
@@ -573,7 +618,7 @@ def test_validation_cells_may_be_judged_with_fewer_cells_too(model):
     for shares in ((1.0,), (0.2,), (1.0, 0.2)):
         config = replace(QUICK, steps=1, judged_shares=shares)
         run = fresh(config, model)
-        train(run, CODEC, data, config)
+        learn(run, data)
         ends.append([seen["validation_rmse"] for seen in run.history])
     all_cells, few, both = ends
     assert all_cells[0] != few[0]

@@ -34,8 +34,8 @@ def test_hidden_cells_tell_which_quantiles_have_so_many_below_them():
     generator = np.random.default_rng(0)
     truth = torch.from_numpy(generator.normal(size=20_000))
     answers = Normal(torch.zeros(20_000).double(), torch.full((20_000,), 3.0).double())
-    found = Calibration.found(answers.rank(truth).numpy())
-    set_right = found.of(answers)
+    found = Calibration.fit(answers.rank(truth).numpy())
+    set_right = found.apply(answers)
     for share in (0.025, 0.1, 0.33, 0.5, 0.9, 0.99):
         wanted = stats.norm.ppf(share)
         assert float(set_right.quantile(share)[0]) == pytest.approx(wanted, abs=0.12)
@@ -44,13 +44,13 @@ def test_hidden_cells_tell_which_quantiles_have_so_many_below_them():
 
 
 def test_the_fewer_cells_tell_the_less_is_changed():
-    few, many = (Calibration.found(np.full(n, 0.5)) for n in (5, 5000))
+    few, many = (Calibration.fit(np.full(n, 0.5)) for n in (5, 5000))
     assert 0.1 < few(0.1) < 0.15 < 0.45 < many(0.1) < 0.5
-    assert Calibration.found(np.empty(0)) == UNCALIBRATED
+    assert Calibration.fit(np.empty(0)) == UNCALIBRATED
 
 
 def test_quantiles_still_ascend():
-    found = Calibration.found(np.full(10_000, 0.3))
+    found = Calibration.fit(np.full(10_000, 0.3))
     taken = [found(share) for share in np.linspace(0.001, 0.999, 200)]
     assert (np.diff(taken) > 0).all()
     assert 0 < taken[0] < taken[-1] < 1
@@ -58,16 +58,16 @@ def test_quantiles_still_ascend():
 
 def test_as_answered_changes_nothing():
     answers = Normal(torch.zeros(2), torch.ones(2))
-    assert UNCALIBRATED.of(answers) is answers
+    assert UNCALIBRATED.apply(answers) is answers
     assert UNCALIBRATED(0.123) == 0.123
 
 
 @pytest.mark.parametrize(
-    "taken", [(0.0, 1.0), tuple(SHARES[::-1]), tuple(2 * SHARES), (float("nan"), *SHARES[1:])]
+    "quantiles", [(0.0, 1.0), tuple(SHARES[::-1]), tuple(2 * SHARES), (float("nan"), *SHARES[1:])]
 )
-def test_what_is_none_is_refused(taken):
+def test_what_is_none_is_refused(quantiles):
     with pytest.raises(InputError, match="ascend within 0 and 1"):
-        Calibration(taken)
+        Calibration(quantiles)
 
 
 def test_ranks_are_even_where_answers_are_right():
@@ -110,12 +110,12 @@ def test_what_was_found_stays_with_new_cells_and_new_members():
 def test_a_model_trained_here_is_set_right_by_the_cells_kept_back():
     index, values = peaked_table(members=30)
     quick = TrainingConfig(steps=2, evaluate_every=1)
-    completer = Completer("self-supervised", training=quick, validation=0.2).fit(index, values)
+    completer = Completer("residual", training=quick, validation=0.2).fit(index, values)
     found = completer.predictor_.calibration
     assert found != UNCALIBRATED
     tuned = completer.finetune(training=quick)
     assert tuned.predictor_.calibration != UNCALIBRATED
-    none = Completer("self-supervised", training=quick, validation=0.0).fit(index, values)
+    none = Completer("residual", training=quick, validation=0.0).fit(index, values)
     assert none.predictor_.calibration == UNCALIBRATED
 
 

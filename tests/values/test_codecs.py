@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from exchangeable.data.negatives import draw_negatives, draw_negatives_among
 from exchangeable.errors import InputError
 from exchangeable.values.calibration import Calibration
 from exchangeable.values.codecs import (
@@ -14,19 +15,17 @@ from exchangeable.values.codecs import (
     ScaleFree,
     ValueStats,
     codec_for,
-    codec_of_json,
+    codec_from_json,
     codec_to_json,
-    draw_negatives_among,
-    loss_of,
-    negatives,
 )
 from exchangeable.values.distributions import (
     LogisticMixture,
     Normal,
     OnLevels,
-    edges_of,
+    level_edges,
     nearest_level,
 )
+from exchangeable.values.losses import loss_of
 from exchangeable.values.scale import Scale
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
@@ -49,7 +48,7 @@ def test_the_mean_on_levels_is_each_level_times_its_probability():
 @pytest.mark.parametrize("levels", [(1.0, 2.0, 3.0), (0.0, 0.1, 5.0, 100.0), (0.0, 1.0)])
 def test_quantiles_on_levels_invert_the_evenly_spread_probability(levels):
     answers = some_levels(levels=levels)
-    edges = edges_of(answers.levels)
+    edges = level_edges(answers.levels)
     for share in (0.01, 0.3, 0.5, 0.77, 0.999):
         found = answers.quantile(share)
         for cell, value in enumerate(found):
@@ -182,7 +181,7 @@ def test_quantiles_of_steep_and_of_distant_mixtures_are_found_too(dtype):
         mixture(40),
         mixture(40).on_levels(WIDE),
         Normal(torch.arange(40.0), torch.arange(1.0, 41.0)),
-        Calibration.found(np.linspace(0.2, 0.9, 500)).of(mixture(40)),
+        Calibration.fit(np.linspace(0.2, 0.9, 500)).apply(mixture(40)),
     ],
     ids=["levels", "mixture", "levels with a mixture", "normal", "calibrated"],
 )
@@ -235,7 +234,7 @@ def test_few_levels_are_one_hot_and_others_scale_free_unless_asked_for():
 
 @pytest.mark.parametrize("codec", [OneHot(7), ScaleFree(3)])
 def test_a_codec_comes_back_from_json(codec):
-    assert codec_of_json(codec_to_json(codec)) == codec
+    assert codec_from_json(codec_to_json(codec)) == codec
 
 
 def test_one_hot_marks_the_level_of_each_value():
@@ -314,7 +313,7 @@ def test_negatives_are_cells_that_were_not_observed_and_none_comes_twice(number)
     generator = np.random.default_rng(1)
     shape = (6, 8)
     seen = np.argwhere(generator.random(shape) < 0.3).astype(np.int64)
-    drawn = negatives(seen, shape, number, np.random.default_rng(0))
+    drawn = draw_negatives(seen, shape, number, np.random.default_rng(0))
     cells = {tuple(cell) for cell in drawn.tolist()}
     assert len(cells) == len(drawn) == min(number, 48 - len(seen))
     assert not cells & {tuple(cell) for cell in seen.tolist()}
@@ -332,7 +331,7 @@ def test_negatives_are_as_likely_everywhere():
     seen = np.array([[0, 0], [1, 1]])
     counts = np.zeros((3, 3))
     for seed in range(2000):
-        for cell in negatives(seen, (3, 3), 2, np.random.default_rng(seed)):
+        for cell in draw_negatives(seen, (3, 3), 2, np.random.default_rng(seed)):
             counts[tuple(cell)] += 1
     assert counts[0, 0] == counts[1, 1] == 0
     free = counts[counts > 0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -139,6 +139,10 @@ class ExchangeableArray:
     def with_values(self, values: Tensor) -> ExchangeableArray:
         """The same cells holding other values; channels may differ in number."""
         return ExchangeableArray(self.support, values)
+
+    def map_values(self, function: Callable[[Tensor], Tensor]) -> ExchangeableArray:
+        """The same cells with ``function`` of their values, (E, K) -> (E, O); skips all checks."""
+        return self.unchecked(self.support, function(self.values))
 
     def take(self, cells: Tensor) -> ExchangeableArray:
         """The given cells, by position or by a mask: a subsample, a split or a shuffle."""

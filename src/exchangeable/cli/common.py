@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import Failed, InputError
 from exchangeable.runtime.files import write_whole
 from exchangeable.runtime.progress import SILENT, Progress
@@ -52,7 +53,7 @@ Model = Annotated[
     str,
     typer.Option(
         help="auto: pretrained, unless bias or vmf does better on hidden cells; one of these; "
-        "mean, bmf, knn ..., self-supervised, factorized, or the folder of a trained model."
+        "mean, bmf, knn ..., residual, factorized, or the folder of a trained model."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Of every draw.")]
@@ -71,8 +72,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
 def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of ``Reading`` in place of its parameter of that name."""
-    options = {
+    """Give a command the options of ``TableOptions`` in place of its parameter ``options``."""
+    fields = {
         "axes": (Axes, None),
         "value": (Value, None),
         "time": (Time, None),
@@ -85,15 +86,17 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in options}
-        command(**given, reading=Reading(**chosen))
+        chosen = {name: given.pop(name) for name in fields}
+        axes = chosen["axes"]
+        chosen["axes"] = tuple(axes.split(",")) if axes else None
+        command(**given, options=TableOptions(**chosen))
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in options.items()
+        for name, (kind, default) in fields.items()
     ]
-    kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "reading"]
+    kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "options"]
     wrapped.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}
     return wrapped
@@ -139,44 +142,20 @@ def _tell(error: object) -> None:
     typer.echo(f"error: {' '.join(str(error).split())}", err=True)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How a table is to be read, as the options say."""
-
-    axes: str | None = None
-    value: str | None = None
-    time: str | None = None
-    separator: str | None = None
-    header: bool | None = None
-    duplicates: str = "error"
-    scale: str | None = None
-    skip_bad_lines: bool = False
-
-    def open(self, name: str) -> tuple[Table, Dataset | None]:
-        """A dataset by its name, or else a file."""
-        from exchangeable.data.table import Table
-        from exchangeable.datasets import DATASETS, load
-
-        if name in DATASETS:
-            if self != DEFAULTS:
-                raise InputError(f"{name} is a dataset whose columns are known: give no options")
-            dataset = load(name)
-            return dataset.table, dataset
-        table = Table.read(
-            name,
-            axes=self.axes.split(",") if self.axes else None,
-            value=self.value,
-            time=self.time,
-            separator=self.separator,
-            header=self.header,
-            duplicates=self.duplicates,  # type: ignore[arg-type]  # checked there
-            scale=self.scale,  # type: ignore[arg-type]
-            skip_bad_lines=self.skip_bad_lines,
-        )
-        return table, None
+DEFAULTS = TableOptions()
 
 
-DEFAULTS = Reading()
+def open_table(name: str, options: TableOptions) -> tuple[Table, Dataset | None]:
+    """Load a dataset by its name, or else read a file."""
+    from exchangeable.data.build import table_from_file
+    from exchangeable.datasets import DATASETS, load
+
+    if name in DATASETS:
+        if options != DEFAULTS:
+            raise InputError(f"{name} is a dataset whose columns are known: give no options")
+        dataset = load(name)
+        return dataset.table, dataset
+    return table_from_file(name, options), None
 
 
 class Output:
@@ -247,7 +226,7 @@ def _lines() -> Progress:
 
 def open_completer(
     name: str,
-    reading: Reading,
+    options: TableOptions,
     model: str,
     seed: int,
     device: str,
@@ -261,8 +240,8 @@ def open_completer(
 
     if not Path(name).is_dir() and not checkpoint.exists(name):
         chosen = usual if model == "auto" else model
-        return fitted(reading.open(name)[0], chosen, seed, device, features, output)
-    if model != "auto" or reading != DEFAULTS or features:
+        return fitted(open_table(name, options)[0], chosen, seed, device, features, output)
+    if model != "auto" or options != DEFAULTS or features:
         raise InputError(f"{name} is a saved completer: give no options for reading or model")
     completer = Completer.load(name, device=device)
     completer.table_ = replace(completer.table_, native="polars")  # whatever it was fitted from

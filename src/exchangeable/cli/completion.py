@@ -16,7 +16,6 @@ from exchangeable.cli.common import (
     Memory,
     Model,
     Output,
-    Reading,
     Seed,
     TableArgument,
     check_drawable,
@@ -25,11 +24,13 @@ from exchangeable.cli.common import (
     feature_files,
     fitted,
     open_completer,
+    open_table,
     progress_bar,
     report_errors,
     with_table_options,
     write_frame,
 )
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 from exchangeable.runtime.files import write_whole
 
@@ -60,7 +61,7 @@ def complete(
     device: Device = "auto",
     memory: Memory = None,
     force: Force = False,
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Fill in a table: predictions with an 80 % interval.
@@ -68,7 +69,7 @@ def complete(
     The cells to fill are those whose value is empty, those of --queries, or --all. Under
     torchrun several processes share the work, and the first of them writes.
     """
-    from exchangeable.completion import fill, fit
+    from exchangeable.completion import fill
     from exchangeable.runtime.devices import parse_size
     from exchangeable.runtime.processes import join_processes
 
@@ -85,10 +86,10 @@ def complete(
     parse_size(memory)
     with join_processes() as processes:
         output = Output(as_json, processes)
-        found, _ = reading.open(table)
+        found, _ = open_table(table, options)
         # All that can be wrong is found out before anything is fitted.
         asked = fill.Asked.of(found, queries=queries, every=every, limit=limit)
-        found = fit.in_label_order(found, in_place=True)
+        found = found.in_label_order(in_place=True)
         members = feature_files(features)
         completer = fitted(found, model, seed, device, members, output, memory, processes)
         with progress_bar(processes) as progress:
@@ -132,25 +133,25 @@ def recommend(
     features: FeatureFiles = None,
     seed: Seed = 0,
     device: Device = "auto",
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """The best unseen cells of a member, known or new."""
     from exchangeable.arrays.cells import UNKNOWN
-    from exchangeable.completion.fill import parse_label
     from exchangeable.data.vocabulary import column_of
 
     output = Output(as_json)
     ratings = {label: _number(text, label) for label, text in _pairs("--rate", rate)}
-    completer = open_completer(table, reading, model, seed, device, output, feature_files(features))
+    completer = open_completer(table, options, model, seed, device, output, feature_files(features))
     place = int(axis) if axis.isdecimal() else axis
     at = completer._axis(place)
     others = [number for number in range(completer.table_.order) if number != at]
-    typed = {parse_label(completer.table_, others[0], k): v for k, v in ratings.items()}
+    vocabularies = completer.table_.vocabularies
+    typed = {vocabularies[others[0]].parse_label(k): v for k, v in ratings.items()}
     fixed = {}
     for name, label in _pairs("--given", given, last=False):
-        fixed[name] = parse_label(completer.table_, completer._axis(name), label)
-    named = parse_label(completer.table_, at, member)
+        fixed[name] = vocabularies[completer._axis(name)].parse_label(label)
+    named = vocabularies[at].parse_label(member)
     found = completer.recommend(
         named,
         n,
@@ -159,7 +160,7 @@ def recommend(
         given=fixed or None,
     )
     rows = _polars(found)
-    if completer.table_.vocabularies[at].encode(column_of("member", [named]))[0] == UNKNOWN:
+    if vocabularies[at].encode(column_of("member", [named]))[0] == UNKNOWN:
         output.say(f"{member} is not in the table")
     output.know(member=member, recommended=rows.to_dicts())
     for row in rows.iter_rows(named=True):
@@ -181,7 +182,7 @@ def factorize(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """One vector for each member of every axis, and who is nearest to whom; vmf's if by none."""
@@ -192,7 +193,7 @@ def factorize(
     check_free(place, force)
     output = Output(as_json)
     completer = open_completer(
-        table, reading, model, seed, device, output, feature_files(features), usual="vmf"
+        table, options, model, seed, device, output, feature_files(features), usual="vmf"
     )
     frame = factor_frame(completer, neighbours)
     write_frame(place, frame)

@@ -10,11 +10,12 @@ import typer
 from exchangeable.cli.common import (
     DEFAULTS,
     AsJson,
-    Reading,
     TableArgument,
+    open_table,
     report_errors,
     with_table_options,
 )
+from exchangeable.data.options import TableOptions
 
 data = typer.Typer(help="Look at tables and datasets.", no_args_is_help=True)
 
@@ -24,13 +25,13 @@ data = typer.Typer(help="Look at tables and datasets.", no_args_is_help=True)
 @with_table_options
 def describe_table(
     table: TableArgument,
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Say what is in a table: cells, members, density, scale, values."""
     from exchangeable.data.summary import describe
 
-    found, dataset = reading.open(table)
+    found, dataset = open_table(table, options)
     facts: dict[str, Any] = describe(found) | {"name": table}
     if dataset is not None:
         facts |= {

@@ -15,14 +15,15 @@ from exchangeable.cli.common import (
     Device,
     Force,
     Output,
-    Reading,
     TableArgument,
     check_drawable,
     check_free,
+    open_table,
     progress_bar,
     report_errors,
     with_table_options,
 )
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import Failed, InputError
 from exchangeable.runtime.files import write_whole
 
@@ -49,7 +50,7 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     force: Force = False,
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Compare models on cells that are hidden from them, the yardsticks among them."""
@@ -60,7 +61,7 @@ def evaluate(
     check_free(place, force)
     check_free(drawn, force)
     chosen = list(dict.fromkeys(_whole(seed, "seeds") for seed in seeds.split(",")))
-    found, dataset = reading.open(table)
+    found, dataset = open_table(table, options)
     from exchangeable.evaluation.comparison import evaluate as compare
     from exchangeable.evaluation.comparison import picture
 

@@ -14,17 +14,18 @@ from exchangeable.cli.common import (
     Device,
     Model,
     Output,
-    Reading,
     Seed,
+    open_table,
     report_errors,
     with_table_options,
 )
 from exchangeable.cli.completion import stem_of
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
-    from exchangeable.serve.engine import Make
+    from exchangeable.serve.refresher import MakeCompleter
     from exchangeable.serve.store import Store
 
 SAMPLE = "film-club"
@@ -54,32 +55,34 @@ def serve(
     model: Model = "auto",
     seed: Seed = 0,
     device: Device = "auto",
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
 ) -> None:  # fmt: skip
     """Put a table behind HTTP, with a page to look at; what is written to it is kept."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise InputError(f"serving needs {', '.join(missing)}: pip install 'exchangeable[serve]'")
     from exchangeable.serve.engine import Engine
-    from exchangeable.serve.server import Address, token_in
+    from exchangeable.serve.server import Address, read_token
     from exchangeable.serve.server import serve as run
     from exchangeable.serve.store import Store
 
-    token = None if token_file is None else token_in(token_file)
-    at = Address(host, port, token, anyone)
+    token = None if token_file is None else read_token(token_file)
+    address = Address(host, port, token, anyone)
     name, output = table or SAMPLE, Output(as_json=False)
     file = Path(f"{stem_of(name)}.db")
     if db is None and not file.exists():  # found out before a file is made
         _check_there(name)
-    with closing(at.bound()) as taken, closing(Store.open(db or f"sqlite:///{file}")) as store:
-        make = filled(store, table, name, reading, model, seed, device, output)
+    with closing(address.bind()) as bound, closing(Store.open(db or f"sqlite:///{file}")) as store:
+        make = filled(store, table, name, options, model, seed, device, output)
         output.say(f"reading {store.facts.source}")
-        desk = Engine(store, make)
-        if desk.standing.completer is not None:
-            output.say(*desk.standing.completer.notes_)
+        engine = Engine(store, make)
+        if engine.snapshot.completer is not None:
+            output.say(*engine.snapshot.completer.notes_)
         where = f"http://{host}:{port}"
-        typer.echo(f"serving {store.facts.source} at {where}, kept in {store.place}; Ctrl-C stops")
-        run(desk, at, taken)
+        typer.echo(
+            f"serving {store.facts.source} at {where}, kept in {store.location}; Ctrl-C stops"
+        )
+        run(engine, address, bound)
 
 
 def _check_there(name: str) -> None:
@@ -93,39 +96,39 @@ def filled(
     store: Store,
     table: str | None,
     name: str,
-    reading: Reading,
+    options: TableOptions,
     model: str,
     seed: int,
     device: str,
     output: Output,
-) -> Make:
+) -> MakeCompleter:
     """The database with the table in it, and who reads it."""
     from exchangeable.completion.completer import Completer
     from exchangeable.runtime import checkpoint
-    from exchangeable.serve.server import completer_factory, factory_like
+    from exchangeable.serve.server import completer_factory, saved_completer_factory
 
     saved = Path(name).is_dir() and checkpoint.exists(name)
     name = str(Path(name).resolve()) if saved else name  # it is needed again, from wherever
-    if not store.empty and table is not None and store.facts.source != name:
+    if not store.is_empty and table is not None and store.facts.source != name:
         raise InputError(
-            f"{store.place} holds {store.facts.source}, but {name} is to be served: name another "
-            f"database with --db, or no table"
+            f"{store.location} holds {store.facts.source}, but {name} is to be served: give "
+            f"another database with --db, or omit the table"
         )
-    source = name if store.empty else store.facts.source
+    source = name if store.is_empty else store.facts.source
     found: Table | None = None
-    if saved if store.empty else store.facts.completer:
+    if saved if store.is_empty else store.facts.completer:
         if not checkpoint.exists(source):
-            raise InputError(f"{store.place} is of the saved completer {source}, which is gone")
-        if model != "auto" or reading != DEFAULTS:
+            raise InputError(f"{store.location} is of the saved completer {source}, which is gone")
+        if model != "auto" or options != DEFAULTS:
             raise InputError(f"{source} is a saved completer: give no options for reading or model")
         completer = Completer.load(source, device=device)
-        make, found = factory_like(completer), completer.table_
+        make, found = saved_completer_factory(completer), completer.table_
     else:
         make = completer_factory(model, seed, device)
-    if store.empty:
-        found = found or reading.open(name)[0]
+    if store.is_empty:
+        found = found or open_table(name, options)[0]
         output.say(*found.found)
         store.fill(name, found, completer=saved)
     else:
-        output.say(f"{store.place} holds {store.facts.source}: it is served as it stands there")
+        output.say(f"{store.location} holds {store.facts.source}: it is served as it stands there")
     return make

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -18,19 +17,19 @@ from exchangeable.cli.common import (
     Force,
     Memory,
     Output,
-    Reading,
     Seed,
     TableArgument,
     feature_files,
+    open_table,
     progress_bar,
     report_errors,
     with_table_options,
 )
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
-    from exchangeable.training.loop import RunProgress
     from exchangeable.training.trained_model import TrainedModel
 
 Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
@@ -59,7 +58,7 @@ Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 def train(
     table: TableArgument,
     out: OutFolder,
-    recipe: Annotated[str, typer.Option(help="self-supervised or factorized.")] = "self-supervised",
+    recipe: Annotated[str, typer.Option(help="residual or factorized.")] = "residual",
     steps: Steps = None,
     width: Annotated[int | None, typer.Option(help="Channels of every layer.")] = None,
     depth: Annotated[int | None, typer.Option(help="Layers.")] = None,
@@ -85,7 +84,7 @@ def train(
     device: Device = "auto",
     memory: Memory = None,
     force: Force = False,
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on.
@@ -93,16 +92,17 @@ def train(
     Under torchrun several processes share the cells, and the first of them saves.
     """
     _check_out(out, force, resume, ", --resume goes on with it")
-    from exchangeable.completion import fit
-    from exchangeable.data.members import Members
+    from exchangeable.data.features import TableFeatures
+    from exchangeable.data.negatives import observed_cells
     from exchangeable.runtime.devices import find_device, parse_size
     from exchangeable.runtime.processes import join_processes
     from exchangeable.runtime.random import check_seed
-    from exchangeable.training.recipes import recipe_of
-    from exchangeable.training.trained_model import Execution, train_model
-    from exchangeable.values.codecs import codec_for
+    from exchangeable.training.execution import Execution
+    from exchangeable.training.recipes import find_recipe
+    from exchangeable.training.task import ValidationSplit
+    from exchangeable.training.train_model import train_recipe
 
-    chosen, limit = recipe_of(recipe), parse_size(memory)
+    chosen, limit = find_recipe(recipe), parse_size(memory)
     seed = check_seed(seed)
     given = _given(
         steps=steps,
@@ -119,33 +119,29 @@ def train(
     _check_precision(precision)
     with join_processes() as processes:
         output = Output(as_json, processes)
-        found = _shown(reading, table, split)
-        found = fit.in_label_order(found)
-        cells, notes = fit.observed_cells(found, seed)
+        found = _shown(options, table, split).in_label_order()
+        cells, notes = observed_cells(found, seed)
         output.say(*notes)
-        members = Members.of(found, feature_files(features))
-        codec = codec_for(cells.scale, encoding)  # type: ignore[arg-type]  # checked there
-        config = _resized(chosen.model(codec, found.order, members.sizes), width, depth)
-        kept_back = fit.Validation(validation, seed)
-        task = fit.task_of(cells, members.values, kept_back)
+        members = TableFeatures.of(found, feature_files(features))
         with progress_bar(processes) as progress:
-            trained = train_model(
-                config,
-                codec,
-                task,
-                training,
-                name=recipe,
-                facts=fit.facts_of(cells, kept_back, members),
-                execution=Execution(
+            trained = train_recipe(
+                recipe,
+                cells,
+                ValidationSplit(validation, seed),
+                Execution(
                     find_device(device),
-                    precision=precision,  # type: ignore[arg-type]
+                    precision=precision,  # type: ignore[arg-type]  # checked above
                     folder=out,
                     save_every=save_every,
                     memory=limit,
                     processes=processes,
-                    report=fit.reporting(progress),
-                    say=output.say,
+                    progress=replace(progress, note=output.say),
                 ),
+                members=members,
+                training=training,
+                encoding=encoding,  # type: ignore[arg-type]  # checked there
+                width=width,
+                depth=depth,
                 resume=resume,
             )
         _end(output, trained, out)
@@ -167,7 +163,7 @@ def finetune(
     seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
-    reading: Reading = DEFAULTS,
+    options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
     """Train a model further on a table of yours; what does not help is not kept."""
@@ -187,7 +183,7 @@ def finetune(
     )
     training = replace(FINETUNING, **given)
     completer = Completer(model, seed=seed, device=device, validation=validation)
-    completer.fit_table(_shown(reading, table, split), features=feature_files(features))
+    completer.fit_table(_shown(options, table, split), features=feature_files(features))
     output.say(*completer.notes_)
     with progress_bar() as progress:
         completer.finetune(training=training, progress=progress)
@@ -212,27 +208,26 @@ def pretrain(
 ) -> None:
     """Train a model on synthetic tables alone, for tables of any kind. Ctrl-C saves."""
     _check_out(out, force=False, resume=True)
-    from exchangeable.completion.fit import reporting
-    from exchangeable.pretraining.pretrain import Circumstances, curriculum
-    from exchangeable.pretraining.pretrain import pretrain as learn
+    from exchangeable.pretraining.curriculum import make_curriculum
+    from exchangeable.pretraining.pretrain import pretrain as pretrain_model
     from exchangeable.runtime.devices import find_device
     from exchangeable.runtime.random import check_seed
+    from exchangeable.training.execution import Execution
 
-    plan = curriculum(seed=check_seed(seed), **_given(order=order, steps=steps, cells=cells))
+    settings = _given(order=order, steps=steps, cells=cells)
+    curriculum = make_curriculum(seed=check_seed(seed), **settings)
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - 1)
     output = Output(as_json)
     with progress_bar() as progress:
-        told = reporting(progress)
-
-        def report(now: RunProgress) -> None:
-            if math.isnan(now.loss):
-                progress.at(now.step / now.steps, "drawing the validation tables")
-            else:
-                told(now)
-
-        how = Circumstances(find_device(device), workers, save_every, report=report)
-        trained = learn(plan, out, how)
+        execution = Execution(
+            find_device(device),
+            folder=out,
+            save_every=save_every,
+            workers=workers,
+            progress=progress,
+        )
+        trained = pretrain_model(curriculum, execution)
     error = trained.facts["validation RMSE"]
     output.know(out=str(out), error=error, steps=trained.facts["steps"])
     output.end(
@@ -271,33 +266,15 @@ def _check_precision(precision: str) -> None:
         raise InputError(f"precision must be auto, float32 or bfloat16, but is {precision!r}")
 
 
-def _shown(reading: Reading, name: str, split: str | None) -> Table:
+def _shown(options: TableOptions, name: str, split: str | None) -> Table:
     """The table, or what a split of it shows for training."""
     import numpy as np
 
-    from exchangeable.evaluation.comparison import part
-
-    table, dataset = reading.open(name)
+    table, dataset = open_table(name, options)
     if split is None:
         return table
     known = {} if dataset is None else dataset.splits
     if split not in known:
         listed = ", ".join(known) or "none"
         raise InputError(f"split must be one that comes with the data ({listed}), but is {split!r}")
-    return part(table, np.concatenate([known[split].train, known[split].validation]))
-
-
-def _resized(config: Any, width: int | None, depth: int | None) -> Any:
-    sizes = {name: n for name, n in {"width": width, "depth": depth}.items() if n is not None}
-    if sizes and not hasattr(config, "width"):
-        raise InputError("width and depth are of the self-supervised recipe, but this is another")
-    from exchangeable.models.configs import build
-    from exchangeable.runtime.interruption import clear_about_memory
-
-    try:
-        resized = replace(config, **sizes)
-        with clear_about_memory():
-            build(resized)  # some sizes do not go together, which only the layers know
-        return resized
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    return table.take(np.concatenate([known[split].train, known[split].validation]))

@@ -24,7 +24,7 @@ from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index
 from exchangeable.completion import fit as fits
 from exchangeable.completion import recommend as recommends
 from exchangeable.completion import update as updates
-from exchangeable.completion.inputs import answer_names, checked_input
+from exchangeable.completion.inputs import checked_input
 from exchangeable.completion.predictors import (
     ModelPredictor,
     Predictor,
@@ -34,7 +34,8 @@ from exchangeable.completion.predictors import (
 from exchangeable.completion.recommend import keys_of
 from exchangeable.completion.storage import load_completer, save_completer
 from exchangeable.data.frames import frame_of, native_frame
-from exchangeable.data.table import Duplicates, Table
+from exchangeable.data.options import Duplicates
+from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, missing_labels
 from exchangeable.errors import InputError
 from exchangeable.runtime.devices import find_device, parse_size
@@ -43,6 +44,7 @@ from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.random import check_seed
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.recipes import FINETUNING
+from exchangeable.training.task import ValidationSplit
 from exchangeable.values.scale import Kind
 
 
@@ -51,7 +53,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     ``model`` is ``"pretrained"``, which is part of the package and learns nothing from the table
     but reads it, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``, ``knn`` ...),
-    ``"self-supervised"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
+    ``"residual"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
     model. ``"auto"`` is the pretrained one, unless biases or factors do better on some cells that
     are hidden for that; ``notes_`` tells how well. ``memory`` limits what models may take to read
     a table, as in ``"4GB"``.
@@ -115,7 +117,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         if not isinstance(self.training, TrainingConfig | None):
             raise InputError(f"training must be a TrainingConfig, but is {self.training!r}")
         given = fits.FitRequest(
-            fits.in_label_order(table),
+            table.in_label_order(),
             model=str(self.model),
             seed=check_seed(self.seed),
             device=find_device(self.device),
@@ -181,12 +183,12 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         place = self._axis(axis)
         code = int(self.table_.vocabularies[place].encode(column_of("member", [member]))[0])
         if ratings is None:
-            seen = self.table_.index[~np.isnan(self.table_.values)]
+            seen = self.table_.index[self.table_.is_observed]
             return self._best(n, place, code, given or {}, self.predictor_, seen)
         cells, own, values = recommends.cells_of(self.table_, member, place, ratings)
         # Only a new member's own cells are computed, and nothing of its axis is copied.
         if code == UNKNOWN and self.table_.scale.kind != "positives":
-            updates.check_scale(values, self.cells_.scale)
+            self.cells_.scale.check(values)
             recommends.check_distinct(self.table_, own, place)
             predictor = self.predictor_.newcomer(place, own, values)
             if predictor is not None:
@@ -215,7 +217,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             for a, axis in enumerate(table.axes)
             if a != place
         }
-        named = zip(answer_names(table), found, strict=True)
+        named = zip(table.prediction_columns, found, strict=True)
         columns |= {name: pl.Series(name, column) for name, column in named}
         return native_frame(columns, table.native)
 
@@ -271,7 +273,7 @@ class Completer(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         seed = check_seed(self.seed)
         usual = replace(FINETUNING, seed=seed)
         chosen = training or (usual if steps is None else replace(usual, steps=steps))
-        split = fits.Validation(self.validation, seed)
+        split = ValidationSplit(self.validation, seed)
         self._take(fits.finetuned(self._fitted(), chosen, split, progress))
         return self
 

@@ -15,11 +15,11 @@ from polars.io.plugins import register_io_source
 
 from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.inputs import answer_names
-from exchangeable.data import parquet, text
 from exchangeable.data.frames import native_frame
-from exchangeable.data.table import Duplicates, Table
-from exchangeable.data.vocabulary import Vocabulary, column_of
+from exchangeable.data.options import Duplicates
+from exchangeable.data.queries import read_queries
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 
@@ -44,7 +44,7 @@ class Asked:
         cls, table: Table, *, queries: Path | None = None, every: bool = False, limit: int = 2**62
     ) -> Asked:
         """The cells without a value, those of a file, or every cell of the table."""
-        names = answer_names(table)
+        names = table.prediction_columns
         if queries is not None:
             labels = read_queries(queries, table)
             return cls(labels.__getitem__, np.full(len(labels), np.nan), names)
@@ -75,7 +75,7 @@ class Asked:
             )
         axes, vocabularies, shape = table.axes, table.vocabularies, table.shape
         values = np.full(number, np.nan)
-        seen = ~np.isnan(table.values)
+        seen = table.is_observed
         values[np.ravel_multi_index(tuple(table.index[seen].T), shape)] = table.values[seen]
         return cls(
             lambda rows: _labels(axes, vocabularies, np.unravel_index(rows, shape)), values, names
@@ -90,7 +90,7 @@ class Asked:
         """All that is asked for, with the ends of an interval."""
         rows = np.flatnonzero(np.isnan(self.values))
         known = zip(self.labels(rows).iter_columns(), completer.table_.vocabularies, strict=True)
-        cells = pl.DataFrame([_typed(column, vocabulary) for column, vocabulary in known])
+        cells = pl.DataFrame([vocabulary.parse(column) for column, vocabulary in known])
         answers = np.empty((len(rows), 3))
         for start in range(0, len(rows), _ANSWERED_AT_ONCE):
             part = slice(start, start + _ANSWERED_AT_ONCE)
@@ -165,48 +165,6 @@ def complete(
     return native
 
 
-def read_queries(path: Path, table: Table) -> pl.DataFrame:
-    """Labels of the cells in a file: the columns named as the axes are, or else the first ones."""
-    source = text.open_source(path)
-    if parquet.is_parquet(source):
-        frame = parquet.read_whole(str(path), source)
-    else:
-        frame = _text_queries(str(path), source, table)
-    try:
-        columns = table.label_columns(frame)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    if not len(frame):
-        raise InputError(f"{path}: rows are needed, but there are none")
-    labels = frame.select(pl.col(c).alias(a) for c, a in zip(columns, table.axes, strict=True))
-    for axis in table.axes:
-        if labels[axis].null_count():
-            row = int(labels[axis].is_null().arg_true()[0]) + 1
-            raise InputError(f"{path}: row {row}: a label is needed in {axis!r}, but it is empty")
-    return labels
-
-
-def _text_queries(name: str, source: text.Source, table: Table) -> pl.DataFrame:
-    """All columns as text; the first line is a header if it names an axis, or looks like one."""
-    bare = text.detect_layout(name, source, header=False)
-    first, _ = text.parse(bare, dict.fromkeys(bare.layout.columns, pl.String))
-    titles = {str(title).strip() for title in first.row(0)}
-    if titles & set(table.axes):
-        lines = text.detect_layout(name, source, header=True)
-    else:
-        try:
-            lines = text.detect_layout(name, source)
-        except InputError:  # one line alone, or names that repeat: no header
-            lines = bare
-    frame, _ = text.parse(lines, dict.fromkeys(lines.layout.columns, pl.String))
-    return frame
-
-
-def parse_label(table: Table, axis: int, text: str) -> Any:
-    """A label that was typed, as the axis has it: 7 where its labels are numbers."""
-    return _typed(pl.Series([text]), table.vocabularies[axis])[0]
-
-
 def factor_frame(completer: Completer, neighbours: int = 3) -> pl.DataFrame:
     """A row per member of every axis: who it is, who is nearest to it, its vector."""
     if neighbours < 0:
@@ -269,23 +227,3 @@ def _shortened(values: NDArray[np.float64]) -> NDArray[np.floating]:
         if not np.array_equal(short[start : start + _WRITTEN_AT_ONCE], some, equal_nan=True):
             return values
     return short
-
-
-def _typed(column: pl.Series, vocabulary: Vocabulary) -> pl.Series:
-    """Labels that were written, as the axis has them; those it does not have stay text."""
-    known = vocabulary.labels
-    if known.dtype == pl.String and column.dtype.is_integer():
-        return column.cast(pl.String)
-    if column.dtype != pl.String or known.dtype in (pl.String, pl.Object):
-        return column
-    if known.dtype.is_integer():
-        whole = Vocabulary(column).with_whole_numbers().labels
-        if whole.dtype.is_integer():
-            return whole
-    written = {str(label): label for label in known}
-    if known.dtype.is_float():
-        written |= {f"{label:g}": label for label in known}
-    if known.dtype == pl.Boolean:
-        written |= {str(label).lower(): label for label in known}
-    listed = [written.get(text, text) for text in column]
-    return column_of(column.name, listed)

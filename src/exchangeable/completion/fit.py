@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,16 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells
 from exchangeable.baselines import BASELINES
 from exchangeable.completion.predictors import ModelPredictor, Predictor, fit_baseline
 from exchangeable.completion.select import backtest, predict_and_rank, tried
-from exchangeable.data.cell_order import sort_by_cell
-from exchangeable.data.members import Members
-from exchangeable.data.splits import by_share
+from exchangeable.data.features import TableFeatures
+from exchangeable.data.negatives import observed_cells
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.pretraining import bundled
@@ -27,19 +23,12 @@ from exchangeable.runtime import checkpoint
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.loop import RunProgress, Task
-from exchangeable.training.recipes import RECIPES
-from exchangeable.training.trained_model import (
-    ITS_TABLE,
-    SYNTHETIC,
-    TRAINED_ON,
-    Execution,
-    TrainedModel,
-    train_model,
-)
+from exchangeable.training.execution import Execution
+from exchangeable.training.recipes import RECIPES, check_renamed
+from exchangeable.training.task import ValidationSplit, facts_of, task_of
+from exchangeable.training.train_model import train_model, train_recipe
+from exchangeable.training.trained_model import ITS_TABLE, SYNTHETIC, TRAINED_ON, TrainedModel
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
-from exchangeable.values.codecs import ValueStats, codec_for, draw_negatives_among
-from exchangeable.values.scale import Scale
 
 LARGEST = 1e100
 """Squares of larger values, and sums of these, would overflow."""
@@ -79,19 +68,6 @@ class Fitted:
     """Cells that came since all of them were read together."""
 
 
-@dataclass(frozen=True)
-class Validation:
-    """Which cells are kept back to judge a model by: a share of them, drawn by a seed."""
-
-    share: float
-    seed: int
-
-    def of(self, cells: Cells) -> tuple[Cells, Cells]:
-        """Those to be shown, and those kept back."""
-        split = by_share(cells, test=0.0, validation=self.share, seed=self.seed)
-        return cells.take(split.train), cells.take(split.validation)
-
-
 def fit(given: FitRequest) -> Fitted:
     """Let the model that was chosen read the table."""
     if len(given.table) == 0:
@@ -108,24 +84,34 @@ def fit(given: FitRequest) -> Fitted:
         predictor = fit_baseline(name, cells, given.seed, given.progress.part(0, 1, name))
         predictor = replace(predictor, calibration=calibration)
         return Fitted(given.table, cells, predictor, notes, name)
-    members = Members.of(given.table, given.features)
+    members = TableFeatures.of(given.table, given.features)
     reader = partial(
         ModelPredictor.of,
-        features=members.values,
+        features=members.to_tensors(),
         device=given.device,
         memory=given.memory,
         processes=given.processes,
     )
     if name in RECIPES:
-        trained = train_recipe(name, cells, members, given)
-        split = Validation(given.validation, given.seed)
+        split = ValidationSplit(given.validation, given.seed)
+        execution = Execution(
+            given.device,
+            memory=given.memory,
+            processes=given.processes,
+            progress=given.progress,
+        )
+        trained = train_recipe(
+            name, cells, split, execution, members=members, training=given.training
+        )
         calibration = _by_validation(split, cells, partial(reader, trained))
         notes = (*notes, *_told(trained))
     else:
         check_model(name)
         pretrained = name == bundled.NAME
-        trained = bundled.shipped(given.table.order) if pretrained else TrainedModel.load(name)
-        members.check(trained)
+        trained = (
+            bundled.bundled_model(given.table.order) if pretrained else TrainedModel.load(name)
+        )
+        trained.check_feature_names(members.names)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
     further: list[str] = []
     model = reader(trained, cells, progress=replace(given.progress, note=further.append))
@@ -145,7 +131,7 @@ def _chosen(given: FitRequest, cells: Cells) -> tuple[str, Calibration, tuple[st
     if given.model != "auto":
         return given.model, UNCALIBRATED, ()
     order = given.table.order
-    if order not in bundled.orders():
+    if order not in bundled.bundled_orders():
         axes = "1 axis" if order == 1 else f"{order} axes"
         told = f"model {ANY_ORDER}: none is pretrained for tables of {axes}"
         return ANY_ORDER, UNCALIBRATED, (told,)
@@ -159,17 +145,18 @@ def _chosen(given: FitRequest, cells: Cells) -> tuple[str, Calibration, tuple[st
 
 
 def _by_validation(
-    split: Validation, cells: Cells, reader: Callable[[Cells], Predictor]
+    split: ValidationSplit, cells: Cells, reader: Callable[[Cells], Predictor]
 ) -> Calibration:
     """Of a model that was trained here, from the cells that were kept back."""
     shown, kept = split.of(cells)
     if not len(kept):
         return UNCALIBRATED
-    return Calibration.found(predict_and_rank(reader(shown), kept.index, kept.values)[1])
+    return Calibration.fit(predict_and_rank(reader(shown), kept.index, kept.values)[1])
 
 
 def check_model(name: str) -> None:
     """Raise unless there is a model of this name, or in this folder."""
+    check_renamed(name)
     known = ["auto", bundled.NAME, *BASELINES, *RECIPES]
     if name not in known and "/" not in name and not checkpoint.exists(name):
         raise InputError(
@@ -177,28 +164,8 @@ def check_model(name: str) -> None:
         )
 
 
-def train_recipe(name: str, cells: Cells, members: Members, given: FitRequest) -> TrainedModel:
-    """Train a recipe's model on the cells, some of which are kept for validation."""
-    recipe, codec = RECIPES[name], codec_for(cells.scale)
-    split = Validation(given.validation, given.seed)
-    return train_model(
-        recipe.model(codec, len(cells.shape), members.sizes),
-        codec,
-        task_of(cells, members.values, split),
-        given.training or replace(recipe.training, seed=given.seed),
-        name=name,
-        facts=facts_of(cells, split, members),
-        execution=Execution(
-            given.device,
-            memory=given.memory,
-            processes=given.processes,
-            report=reporting(given.progress),
-        ),
-    )
-
-
 def finetuned(
-    fitted: Fitted, training: TrainingConfig, split: Validation, progress: Progress
+    fitted: Fitted, training: TrainingConfig, split: ValidationSplit, progress: Progress
 ) -> Fitted:
     """The same model after gradient steps on this table.
 
@@ -209,7 +176,7 @@ def finetuned(
     assert isinstance(before, ModelPredictor)
     trained, facts = before.trained, facts_of(fitted.cells, split)
     if trained.facts.get("data") == facts["data"] and "validation" in trained.facts:
-        split = Validation(*trained.facts["validation"])
+        split = ValidationSplit(*trained.facts["validation"])
     facts = {**trained.facts, **facts, "validation": [split.share, split.seed]}
     if TRAINED_ON in facts:
         facts[TRAINED_ON] = f"synthetic tables, then {ITS_TABLE}"
@@ -225,7 +192,7 @@ def finetuned(
         execution=Execution(
             trained.model.device,
             memory=before.limit,
-            report=reporting(progress),
+            progress=progress,
         ),
         start=trained,
     )
@@ -235,112 +202,7 @@ def finetuned(
     return replace(fitted, predictor=predictor, notes=(*fitted.notes, *_told(better)))
 
 
-def task_of(cells: Cells, features: FeatureTensors | None, kept_back: Validation) -> Task:
-    """Cells to train on, and a share of them to judge by."""
-    shown, kept = kept_back.of(cells)
-    if not len(shown):
-        raise InputError(f"training needs cells that are not for validation, but has {len(cells)}")
-    return Task(
-        shown.to_array(), kept.to_array(), ValueStats.of(shown.values, cells.scale), features
-    )
-
-
-def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
-    """The cells that have a value; where all are positives, with zeros drawn among the others."""
-    seen: NDArray[np.bool_] | slice = slice(len(table))
-    if np.isnan(table.values[seen]).any():
-        seen = ~np.isnan(table.values)
-    index, values = table.index[seen], table.values[seen]  # no copy where those without come last
-    if table.scale.kind != "positives":
-        return Cells(index, values, table.shape, table.scale), table.found
-    # Of members without a cell nothing is known, not even what they left out.
-    members = [np.flatnonzero(np.bincount(index[:, axis])) for axis in range(table.order)]
-    draws = np.random.default_rng(seed)
-    drawn = draw_negatives_among(members, index, table.shape, len(index), draws)
-    cells = Cells(
-        np.concatenate([index, drawn]),
-        np.concatenate([np.ones(len(index)), np.zeros(len(drawn))]),
-        table.shape,
-        Scale("binary", (0.0, 1.0)),
-    )
-    note = (
-        f"only positives were observed: {len(drawn):,} negatives were drawn among the other cells, "
-        f"and answers are chances as if there were as many"
-    )
-    return cells, (*table.found, note)
-
-
-def in_label_order(table: Table, *, in_place: bool = False) -> Table:
-    """The same table with members and cells in the order of their labels, whatever it was.
-
-    Rows without a value come last. ``in_place`` rearranges the given table itself, for whom a
-    second one would be too large; its arrays must be nobody else's.
-    """
-    ordered = [vocabulary.in_order() for vocabulary in table.vocabularies]
-    others = [] if table.times is None else [table.times]
-    found = sort_by_cell(
-        table.index,
-        table.values,
-        others,
-        [new for _, new in ordered],
-        table.shape,
-        overwrite=in_place,
-    )
-    if found is None:
-        return table
-    index, (values, *more) = found
-    changes: dict[str, Any] = {
-        "vocabularies": tuple(vocabulary for vocabulary, _ in ordered),
-        "index": index,
-        "values": values,
-        "times": more[0] if more else None,
-    }
-    if not in_place:
-        return replace(table, **changes)
-    for name in ("observed", "missing"):
-        table.__dict__.pop(name, None)
-    for name, content in changes.items():
-        object.__setattr__(table, name, content)
-    return table
-
-
-def facts_of(
-    cells: Cells, split: Validation | None = None, members: Members | None = None
-) -> dict[str, Any]:
-    """What a model was trained on, without the cells themselves."""
-    return {
-        "data": checkpoint.fingerprint(cells.index, cells.values),
-        "cells": len(cells),
-        "shape": list(cells.shape),
-        "scale": str(cells.scale),
-        **({} if split is None else {"validation": [split.share, split.seed]}),
-        **({} if members is None else {"features": [list(names) for names in members.names]}),
-    }
-
-
 def _told(trained: TrainedModel) -> tuple[str, ...]:
     found = trained.facts
     rmse = f", validation RMSE {found['validation RMSE']:.4f}" if "validation RMSE" in found else ""
     return (f"trained for {found['steps']:,} steps, best at {found['best step']:,}{rmse}",)
-
-
-def reporting(progress: Progress) -> Callable[[RunProgress], None]:
-    """Progress of training, in words."""
-
-    def report(now: RunProgress) -> None:
-        if math.isnan(now.loss):
-            progress.at(now.step / now.steps, "fitting the factorization that cells start from")
-            return
-        judged = "" if now.validation is None else f", validation RMSE {now.validation:.4f}"
-        progress.at(
-            now.step / now.steps,
-            f"step {now.step:,} of {now.steps:,}, loss {now.loss:.4f}{judged}, "
-            f"{now.cells_per_second:,.0f} cells/s, {_clock(now.seconds_left)} left",
-        )
-
-    return report
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"

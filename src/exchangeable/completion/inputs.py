@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils import column_or_1d
 
-from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 
 
@@ -38,11 +37,3 @@ def checked_input(X: Any, y: Any) -> tuple[Any, Any]:
     masked = isinstance(y, np.ma.MaskedArray)
     values = np.ma.filled(y.astype(np.float64), np.nan) if masked else np.asarray(y)
     return given, column_or_1d(values, warn=True) if values.ndim == 2 else values
-
-
-def answer_names(table: Table) -> tuple[str, str, str]:
-    """What the columns of an answer are called: the value, and the ends of its interval."""
-    taken = {*table.axes, *([table.value_name] if table.value_name else [])}
-    value = table.value_name or ("value" if "value" not in taken else "answer")
-    low, high = (f"{end} end" if end in taken else end for end in ("low", "high"))
-    return value, low, high

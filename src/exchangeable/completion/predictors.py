@@ -27,10 +27,10 @@ from exchangeable.models.plan import plan_reading
 from exchangeable.models.prior import Prior, fit_prior
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.training.loop import READ_AT_ONCE, encoded, encoding
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
+from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
-from exchangeable.values.codecs import ValueStats
+from exchangeable.values.codecs import ValueStats, encoder
 from exchangeable.values.distributions import Distribution, Normal
 from exchangeable.values.scale import Scale
 
@@ -132,7 +132,7 @@ class BaselinePredictor:
             torch.from_numpy(np.sqrt(variance)),
             levels if len(levels) else None,
         )
-        return self.calibration.of(answers)
+        return self.calibration.apply(answers)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> BaselinePredictor:
         fitted = self.fitted.updated(cells, changed)
@@ -166,7 +166,7 @@ class BaselinePredictor:
             k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in self.fitted.state().items()
         }
         described = {"baseline": self.name, "settings": settings}
-        return {**described, "calibration": list(self.calibration.taken)}, state
+        return {**described, "calibration": list(self.calibration.quantiles)}, state
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +216,7 @@ class ModelPredictor:
             known = trained.model.condition(
                 observed,
                 padded,
-                encode=encoding(trained.codec, reference),
+                encode=encoder(trained.codec, reference),
                 prior=fit_prior(trained.model, observed, reference),
                 plan=plan,
                 processes=processes,
@@ -231,10 +231,10 @@ class ModelPredictor:
         first, last = self.processes.share(len(index))
         queries = Support(known[first:last].to(device), self.memory.shape)
         with torch.inference_mode():
-            outputs = self.trained.model.read(self.memory, queries, READ_AT_ONCE)
+            outputs = self.trained.model.read(self.memory, queries, CELLS_PER_READ)
         outputs = self.processes.gathered(outputs, len(index))
         answers = self.trained.codec.read(outputs.double().cpu(), self.reference)
-        return self.calibration.of(answers)
+        return self.calibration.apply(answers)
 
     def hidden(self, cells: Cells) -> Iterator[tuple[NDArray[np.bool_], ModelPredictor]]:
         """Which of the cells were left out when factors were tried, and who answers without them.
@@ -250,7 +250,7 @@ class ModelPredictor:
             with torch.no_grad():
                 memory = self.trained.model.condition(
                     observed.take(~left.mask),
-                    encode=encoding(self.trained.codec, self.reference),
+                    encode=encoder(self.trained.codec, self.reference),
                     prior=prior.without(left, observed),
                 )
             yield left.mask.cpu().numpy(), replace(self, memory=memory)
@@ -288,7 +288,7 @@ class ModelPredictor:
         shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
         own = Cells(index, values, shape, self.reference.scale).to_array()
         with torch.inference_mode():
-            seen = encoded(own, self.trained.codec, self.reference).to(device)
+            seen = own.map_values(encoder(self.trained.codec, self.reference)).to(device)
             prior = self.memory.prior
             if isinstance(prior, Prior):
                 prior = prior.for_new_member(axis, own.to(device))
@@ -302,11 +302,14 @@ class ModelPredictor:
         )
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        described, weights = self.trained.parts()
+        described, weights = self.trained.to_parts()
         known = self.features or (None,) * len(self.memory.shape)
         tensors = {f"{MEMBERS}{axis}": f for axis, f in enumerate(known) if f is not None}
         described = {**described, "facts": self.trained.facts}
-        return {**described, "calibration": list(self.calibration.taken)}, {**weights, **tensors}
+        return {**described, "calibration": list(self.calibration.quantiles)}, {
+            **weights,
+            **tensors,
+        }
 
 
 def fit_baseline(
@@ -340,7 +343,7 @@ def predictor_from_parts(
         return BaselinePredictor(name, baseline, fitted, cells.scale, calibration)
     given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None
-    trained = TrainedModel.of_parts(described, tensors, described.get("facts", {}))
+    trained = TrainedModel.from_parts(described, tensors, described.get("facts", {}))
     predictor = ModelPredictor.of(trained, cells, features, device, memory=memory)
     return replace(predictor, calibration=calibration)
 
@@ -352,7 +355,8 @@ def _encoded(
     shape: tuple[int, ...] | None = None,
 ) -> ExchangeableArray:
     """As channels, in an array with a spare member on each axis."""
-    return encoded(cells.to_array(_spacious(shape or cells.shape)), trained.codec, reference)
+    array = cells.to_array(_spacious(shape or cells.shape))
+    return array.map_values(encoder(trained.codec, reference))
 
 
 def _spacious(shape: tuple[int, ...]) -> tuple[int, ...]:

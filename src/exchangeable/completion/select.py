@@ -70,7 +70,7 @@ class Trial:
         rmse = {name: metrics.rmse(values, column) for name, column in means.items()}
         own = ranks[min(rmse, key=lambda name: rmse[name])]
         coverage = float(((own >= 0.1) & (own <= 0.9)).mean())
-        return cls(len(values), rmse, coverage, Calibration.found(own))
+        return cls(len(values), rmse, coverage, Calibration.fit(own))
 
     @property
     def best(self) -> str:
@@ -108,7 +108,7 @@ def tried(
     progress.at(0.0, "choosing cells to hide")
     whole, cells = cells, _some(cells)
     part = _parts(cells)
-    trained = bundled.shipped(len(cells.shape))
+    trained = bundled.bundled_model(len(cells.shape))
     candidates: dict[str, Callable[[Cells], Predictor]] = {
         bundled.NAME: partial(ModelPredictor.of, trained, device=device, memory=memory),
         **{name: partial(fit_baseline, name, seed=seed) for name in SIMPLER},

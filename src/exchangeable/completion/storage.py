@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from exchangeable.arrays.cells import Cells
-from exchangeable.completion.fit import Fitted, facts_of
+from exchangeable.completion.fit import Fitted
 from exchangeable.completion.predictors import predictor_from_parts
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
@@ -21,6 +21,7 @@ from exchangeable.errors import InputError
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.devices import parse_size
 from exchangeable.training.config import TrainingConfig
+from exchangeable.training.task import facts_of
 from exchangeable.values.scale import Scale
 
 _PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "memory")

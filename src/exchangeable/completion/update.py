@@ -11,12 +11,12 @@ from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import UNKNOWN, Cells, Index
-from exchangeable.completion.fit import Fitted, in_label_order, observed_cells
+from exchangeable.completion.fit import Fitted
 from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.data.negatives import observed_cells
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
-from exchangeable.values.scale import Scale
 
 _AT_ONCE = 2**20  # cells
 DUE_AFTER = 0.05
@@ -29,14 +29,14 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
     columns = [v.decode(added.index[:, a]) for a, v in enumerate(added.vocabularies)]
     pairs = zip(table.vocabularies, columns, strict=True)
     vocabularies = tuple(known.with_more(column) for known, column in pairs)
-    seen = ~np.isnan(added.values)
+    seen = added.is_observed
     coded = [v.encode(column) for v, column in zip(vocabularies, columns, strict=True)]
     index, values = np.stack(coded, axis=1)[seen], added.values[seen]
     if not len(values):
         raise InputError("new cells must have values, but none has one")
-    check_scale(values, fitted.cells.scale)
+    fitted.cells.scale.check(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
-    known = ~np.isnan(table.values)  # rows without a value were questions, which are answered
+    known = table.is_observed  # rows without a value were questions, which are answered
     observed = Cells(table.index[known], table.values[known], table.shape, table.scale)
     everything, _, _ = _merged(observed, index, values, shape)
     if table.scale.kind == "positives":
@@ -63,7 +63,7 @@ def refreshed(fitted: Fitted) -> Fitted:
 
 def reread(fitted: Fitted, table: Table) -> Fitted:
     """The same model after it read another table, of the same axes and scale."""
-    table = in_label_order(table)
+    table = table.in_label_order()
     cells, _ = observed_cells(table, seed=0)
     cells = replace(cells, scale=fitted.cells.scale)
     predictor = fitted.predictor
@@ -96,19 +96,6 @@ def refresh_is_due(fitted: Fitted) -> bool:
     others' is left out, and that is about in proportion to their share.
     """
     return fitted.folded > DUE_AFTER * (len(fitted.cells) - fitted.folded)
-
-
-def check_scale(values: NDArray[np.float64], scale: Scale) -> None:
-    """Raise unless new values are on the scale of the known ones."""
-    if not scale.levels:
-        return
-    levels = np.asarray(scale.levels)
-    off = np.abs(values[:, None] - levels[None, :]).min(axis=1) > 1e-9
-    if off.any():
-        raise InputError(
-            f"new values must be on the table's scale ({scale}), but {values[off][0]:g} is not; "
-            f"fit again if the scale has grown"
-        )
 
 
 def _zeros_beside(index: Index, known: Cells, generator: np.random.Generator) -> Index:

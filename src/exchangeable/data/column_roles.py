@@ -1,10 +1,11 @@
-"""Which column of a file or frame is what: label, value or time, by name, header or position."""
+"""Roles of columns: which hold labels, which the value and which the time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 
 VALUE_NAMES = {
@@ -79,72 +80,64 @@ KNOWN_NAMES = VALUE_NAMES | TIME_NAMES | MEMBER_NAMES
 
 @dataclass(frozen=True)
 class Roles:
-    """What each column is for."""
+    """The columns of a table by role, and a sentence that names them."""
 
     axes: tuple[str, ...]
     value: str | None
     time: str | None
-    found: tuple[str, ...]
+    note: str
 
 
-def guess_roles(
-    name: str,
-    columns: Sequence[str],
-    axes: Sequence[str | int] | None,
-    value: str | int | None,
-    time: str | int | None,
-    titled: bool,
-) -> Roles:
-    """The roles that were named; the others by header, or else by position."""
+def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, titled: bool) -> Roles:
+    """Take the roles that the options name; guess others by header, or else by position."""
+    axes = options.axes
     if len(columns) < 2 and axes is None:
         raise InputError(f"{name}: two columns or more are needed, but there is {len(columns)}")
     lower = {c: c.strip().lower() for c in columns}
-    named_value = None if value is None else _column(name, columns, value)
-    named_time = None if time is None else _column(name, columns, time)
+    value = None if options.value is None else _column(name, columns, options.value)
+    time = None if options.time is None else _column(name, columns, options.time)
     if axes is not None:
         labels = [_column(name, columns, axis) for axis in axes]
     else:
-        known = [c for c in columns if titled and lower[c] in MEMBER_NAMES]
+        members = [c for c in columns if titled and lower[c] in MEMBER_NAMES]
         free = [
             c
             for c in columns
-            if c not in (named_value, named_time)
-            and not (titled and lower[c] in VALUE_NAMES | TIME_NAMES)
+            if c not in (value, time) and not (titled and lower[c] in VALUE_NAMES | TIME_NAMES)
         ]
-        labels = known if len(known) >= 2 else free[:2]
+        labels = members if len(members) >= 2 else free[:2]
     if len(labels) < 1 or (axes is None and len(labels) < 2):
         raise InputError(
             f"{name}: two label columns are needed, but of {list(columns)} none is one"
         )
-    if len(set(labels)) != len(labels) or named_value in labels:
-        raise InputError(f"{name}: a column can be used once, but axes are {labels}, value {value}")
-    if named_value is None:
-        rest = [c for c in columns if c not in labels and c != named_time]
+    if len(set(labels)) != len(labels) or value in labels:
+        raise InputError(
+            f"{name}: a column can be used once, but axes are {labels}, value {options.value}"
+        )
+    if value is None:
+        rest = [c for c in columns if c not in labels and c != time]
         scored = [c for c in rest if titled and lower[c] in VALUE_NAMES]
         after = list(columns)[max(columns.index(c) for c in labels) + 1 :]
         timeless = [c for c in rest if c in after and not (titled and lower[c] in TIME_NAMES)]
         guess = scored or timeless
-        named_value = guess[0] if guess else None
-    used = {*labels, named_value, named_time}
+        value = guess[0] if guess else None
+    used = {*labels, value, time}
     ignored = [c for c in columns if c not in used]
-    what = f"axes {', '.join(labels)}; " + (
-        f"value {named_value}" if named_value else "no value column: every row is a 1"
+    note = f"axes {', '.join(labels)}; " + (
+        f"value {value}" if value else "no value column: every row is a 1"
     )
-    return Roles(
-        tuple(labels),
-        named_value,
-        named_time,
-        (what + (f"; ignored: {', '.join(ignored)}" if ignored else ""),),
-    )
+    note += f"; ignored: {', '.join(ignored)}" if ignored else ""
+    return Roles(tuple(labels), value, time, note)
 
 
-def _column(name: str, columns: Sequence[str], wanted: str | int) -> str:
-    if isinstance(wanted, str) and wanted in columns:
-        return wanted
-    text = str(wanted)
+def _column(name: str, columns: Sequence[str], choice: str | int) -> str:
+    """Return the column that has this name, or else this number."""
+    if isinstance(choice, str) and choice in columns:
+        return choice
+    text = str(choice)
     number = int(text) if text.isascii() and text.isdecimal() else 0
     if not 1 <= number <= len(columns):
         raise InputError(
-            f"{name}: a column is one of {', '.join(columns)}, or its number, but is {wanted!r}"
+            f"{name}: a column is one of {', '.join(columns)}, or its number, but is {choice!r}"
         )
     return columns[number - 1]

@@ -1,7 +1,7 @@
-"""The columns of a table, each gone through in blocks of rows: a frame is one block.
+"""The columns of a table, each read in blocks of rows; a frame is one block.
 
-Of a Parquet file one block of one column is held at a time, so that a table of any length is
-never there as text.
+Of a Parquet file one block of one column is held at a time, so a long table is never in memory as
+text.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from exchangeable.arrays.cells import Index
-from exchangeable.data import parquet, text
+from exchangeable.arrays.cells import Floats, Index
+from exchangeable.data import bad_lines, parquet
 from exchangeable.data.frames import numbers_of
 from exchangeable.data.text import Source, TextFile
 from exchangeable.data.vocabulary import Vocabulary, missing_labels
 from exchangeable.errors import InputError
 
-ROWS_AT_ONCE = 2**22
+ROWS_PER_BLOCK = 2**22
 """A whole number of row groups as polars and pyarrow write them, so that none is read twice.
 
 On 10 M rows numbering took half the time that it took with blocks of 2^20.
@@ -29,37 +28,37 @@ On 10 M rows numbering took half the time that it took with blocks of 2^20.
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Named columns of equal length, and where they came from."""
+    """Named columns of equal length, and the file that they come from."""
 
     name: str
-    """Of the file, or what else the user knows them by."""
+    """The name of the file or frame in errors."""
     types: Mapping[str, pl.DataType]
     rows: int
     blocks: Callable[[str], Iterator[pl.Series]]
-    """A column from its first row to its last, in parts."""
-    lines: TextFile | None = None
+    """Yields a column from its first row to its last, in parts."""
+    file: TextFile | None = None
     """The text that was parsed."""
 
     @classmethod
-    def of_frame(cls, name: str, frame: pl.DataFrame, lines: TextFile | None = None) -> Columns:
-        return cls(name, frame.schema, len(frame), lambda column: iter([frame[column]]), lines)
+    def of_frame(cls, name: str, frame: pl.DataFrame, file: TextFile | None = None) -> Columns:
+        return cls(name, frame.schema, len(frame), lambda column: iter([frame[column]]), file)
 
     @classmethod
     def of_parquet(cls, name: str, source: Source) -> Columns:
-        """Those of a file, of which only the end is read until a column is asked for."""
+        """Open a file; only its end is read until the blocks of a column are."""
         types, rows = parquet.read_end(name, source)
 
         def blocks(column: str) -> Iterator[pl.Series]:
-            for start in range(0, rows, ROWS_AT_ONCE):
-                block = parquet.read_rows(name, source, column, start, ROWS_AT_ONCE)
-                if len(block) != min(ROWS_AT_ONCE, rows - start):
+            for start in range(0, rows, ROWS_PER_BLOCK):
+                block = parquet.read_rows(name, source, column, start, ROWS_PER_BLOCK)
+                if len(block) != min(ROWS_PER_BLOCK, rows - start):
                     raise InputError(f"{name}: the file was changed while it was read")
                 yield block
 
         return cls(name, types, rows, blocks)
 
     def as_numbers(self, *columns: str | None) -> Columns:
-        """With some columns as floats, null where a value is missing; their types must allow it."""
+        """Convert columns to floats, null where a value is missing; raise if a type forbids it."""
         for column in columns:
             if column is not None:
                 numbers_of(self.name, pl.Series(column, [], dtype=self.types[column]))
@@ -71,11 +70,11 @@ class Columns:
         return replace(self, blocks=blocks)
 
     def where(self, row: int) -> str:
-        """How the user finds a row, counted from 0."""
-        return f"line {text.line_of(self.lines, row)}" if self.lines else f"row {row + 1}"
+        """Name a row, counted from 0, as errors do: by its line in a text, or counted from 1."""
+        return f"line {bad_lines.line_of(self.file, row)}" if self.file else f"row {row + 1}"
 
     def labels(self, axis: str, out: Index) -> Vocabulary:
-        """The labels of an axis; the number of each row goes into ``out``."""
+        """Return the labels of an axis, and write the code of each row into ``out``."""
         vocabulary, start = None, 0
         for block in self.blocks(axis):
             missing = missing_labels(block)
@@ -84,18 +83,18 @@ class Columns:
                 raise InputError(
                     f"{self.name}: {where}: a label is needed in {axis!r}, but it is empty"
                 )
-            own, codes = Vocabulary.of(block, out[start : start + len(block)])
+            block_vocabulary, codes = Vocabulary.of(block, out[start : start + len(block)])
             if vocabulary is None:
-                vocabulary = own
+                vocabulary = block_vocabulary
             else:
-                vocabulary, numbers = vocabulary.extended(own.labels)
-                codes[:] = numbers[codes]
+                vocabulary, new_codes = vocabulary.extended(block_vocabulary.labels)
+                codes[:] = new_codes[codes]
             start += len(block)
         assert vocabulary is not None, "rows are needed"
-        return vocabulary.with_whole_numbers() if self.lines else vocabulary
+        return vocabulary.with_whole_numbers() if self.file else vocabulary
 
-    def numbers(self, column: str) -> NDArray[np.float64]:
-        """A number per row, NaN where it is missing, which only an empty field means."""
+    def numbers(self, column: str) -> Floats:
+        """Return a number per row, NaN where it is missing, which only an empty field means."""
         out, start = np.empty(self.rows), 0
         for block in self.blocks(column):
             numbers = out[start : start + len(block)]

@@ -1,4 +1,4 @@
-"""Frames of any kind in, polars inside, the same kind out; narwhals knows them all."""
+"""Frames of any kind in, polars inside, the same kind out; narwhals converts them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from exchangeable.errors import InputError
 
 
 def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
-    """Any frame or array as a polars frame, and what it was."""
+    """Convert any frame or array to a polars frame, and return the name of its kind."""
     if isinstance(data, np.ma.MaskedArray):
-        hidden, data = np.ma.getmaskarray(data), data.data.astype(object)
-        data[hidden] = None
+        masked, data = np.ma.getmaskarray(data), data.data.astype(object)
+        data[masked] = None
     if isinstance(data, np.ndarray | list | tuple):
         array = np.asarray(data, dtype=object if isinstance(data, list | tuple) else None)
         if array.ndim != 2:
             raise InputError(f"an array must have shape (rows, columns), but has {array.shape}")
-        names = [f"column {number}" for number in range(1, array.shape[1] + 1)]
-        columns = {n: column_of(n, array[:, i]) for i, n in enumerate(names)}
+        names = [f"column {position}" for position in range(1, array.shape[1] + 1)]
+        columns = {name: column_of(name, array[:, i]) for i, name in enumerate(names)}
         return pl.DataFrame(columns), "numpy"
     if hasattr(data, "tocoo"):
         coo = data.tocoo()
-        names = [f"axis {number}" for number in range(1, len(coo.coords) + 1)]
+        names = [f"axis {position}" for position in range(1, len(coo.coords) + 1)]
         columns = {n: pl.Series(n, np.asarray(c)) for n, c in zip(names, coo.coords, strict=True)}
         return pl.DataFrame({**columns, "value": np.asarray(coo.data)}), "scipy"
     try:
@@ -40,7 +40,7 @@ def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
         raise InputError("column names must differ, but some come twice") from None
     if len({str(c) for c in frame.columns}) != len(frame.columns):
         raise InputError("column names must differ, but some come twice")
-    # Not frame[c]: a pandas column may be named by a number, which would be taken for a place.
+    # Not frame[c]: a pandas column may be named by a number, which would be taken for a position.
     pairs = zip(frame.columns, frame.iter_columns(), strict=True)
     columns = {str(name): _polars_series(column, str(name)) for name, column in pairs}
     return pl.DataFrame(columns), str(frame.implementation)
@@ -63,7 +63,7 @@ def _polars_series(column: Any, name: str) -> pl.Series:
 
 
 def numbers_of(name: str, column: pl.Series) -> pl.Series:
-    """A column as floats, dates as seconds; NaN in a frame is a missing value, as pandas has it."""
+    """Convert a column to floats, dates to seconds; NaN is a missing value, as in pandas."""
     if column.dtype == pl.Boolean:
         raise InputError(
             f"{name}: numbers are needed in {column.name!r}, but it holds booleans; write 1 and 0"
@@ -82,6 +82,7 @@ def numbers_of(name: str, column: pl.Series) -> pl.Series:
 
 
 def native_frame(data: dict[str, pl.Series], native: str) -> Any:
+    """Convert columns to a frame of the kind that ``frame_of`` named."""
     if native == "numpy":
         return np.stack([np.asarray(c.to_list(), dtype=object) for c in data.values()], axis=1)
     if native in ("polars", "scipy"):

@@ -12,6 +12,7 @@ from exchangeable.errors import InputError
 
 
 def is_parquet(source: Source) -> bool:
+    """Whether a file starts with Parquet's mark, or has its ending."""
     if isinstance(source, bytes):
         return source[:4] == b"PAR1"
     with source.open("rb") as file:
@@ -19,29 +20,29 @@ def is_parquet(source: Source) -> bool:
 
 
 def read_whole(name: str, source: Source) -> pl.DataFrame:
-    with _damage_told(name):
-        return _scanned(source).collect()
+    with _damage_as_input_error(name):
+        return _scan(source).collect()
 
 
 def read_end(name: str, source: Source) -> tuple[pl.Schema, int]:
-    """What columns a file has, and how many rows: all this stands at its end."""
-    with _damage_told(name):
-        scan = _scanned(source)
+    """Read the columns and the number of rows of a file, which are at its end."""
+    with _damage_as_input_error(name):
+        scan = _scan(source)
         return scan.collect_schema(), int(scan.select(pl.len()).collect().item())
 
 
 def read_rows(name: str, source: Source, column: str, start: int, rows: int) -> pl.Series:
-    """Some rows of a column; the row groups they are not in are not read."""
-    with _damage_told(name):
-        return _scanned(source).select(column).slice(start, rows).collect()[column]
+    """Read some rows of a column; row groups without any of them are not read."""
+    with _damage_as_input_error(name):
+        return _scan(source).select(column).slice(start, rows).collect()[column]
 
 
-def _scanned(source: Source) -> pl.LazyFrame:
+def _scan(source: Source) -> pl.LazyFrame:
     return pl.scan_parquet(source, glob=False)
 
 
 @contextmanager
-def _damage_told(name: str) -> Iterator[None]:
+def _damage_as_input_error(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:

@@ -1,12 +1,12 @@
-"""Who is held out: ways to part the cells of a table, each a pure function of table and seed.
+"""Splits of the cells of a table into parts, each a pure function of table and seed.
 
-Cells are named by their position among the observed ones. The parts of a ``Split`` are
+Cells are given by their position among the observed ones. The parts of a ``Split`` are
 disjoint and cover the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Positions = NDArray[np.int64]
 
 
-def _nothing() -> Positions:
+def _no_cells() -> Positions:
     return np.empty(0, dtype=np.int64)
 
 
@@ -30,15 +30,15 @@ class Split:
     """Positions of cells, ascending in each part."""
 
     train: Positions
-    """What a model is fitted on."""
+    """Cells that a model is fitted on."""
     test: Positions
-    """What it is judged on."""
-    validation: Positions = field(default_factory=_nothing)
-    """What choices are made on."""
-    shown: Positions = field(default_factory=_nothing)
-    """Cells of new members that are observed when their other cells are asked for."""
-    unused: Positions = field(default_factory=_nothing)
-    """Cells that would tie new members to known ones, where both axes are to be new."""
+    """Cells that it is evaluated on."""
+    validation: Positions = field(default_factory=_no_cells)
+    """Cells that choices are made on."""
+    shown: Positions = field(default_factory=_no_cells)
+    """Cells of new members that are observed when their other cells are predicted."""
+    unused: Positions = field(default_factory=_no_cells)
+    """Cells that would connect new members to others, where several axes are new."""
 
     def parts(self) -> dict[str, Positions]:
         return {part.name: getattr(self, part.name) for part in fields(self)}
@@ -49,11 +49,12 @@ class Split:
 
 
 def by_share(table: Sized, *, test: float = 0.1, validation: float = 0.05, seed: int = 0) -> Split:
-    """Cells at random: a share for testing, and a share of the others for validation."""
+    """Hold out cells at random: a share for testing, and a share of the others for validation."""
     _check_shares(test=test, validation=validation)
-    order = _generator(seed).permutation(len(table))
-    held = round(test * len(table))
-    return _sorted(test=order[:held], **_with_validation(order[held:], validation))
+    permutation = _generator(seed).permutation(len(table))
+    held_out = round(test * len(table))
+    rest = _hold_out_validation(permutation[held_out:], validation)
+    return _sorted_split(test=permutation[:held_out], **rest)
 
 
 def new_members(
@@ -65,12 +66,12 @@ def new_members(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Split:
-    """A share of the members of each of ``axes`` is new: training sees no cell of theirs.
+    """Hold out a share of the members of each of ``axes``: training sees no cell of theirs.
 
     Of every new member's cells the share ``shown`` is observed at test time and the rest are
-    asked for. With several axes the test table is that of cells whose members on all of
-    them are new, so that it shares none with training; cells in between are unused. Its
-    cells are then shown by the first of the axes.
+    predicted. With several axes the test table holds the cells whose members on all of them are
+    new, so that it shares none with training; cells in between are unused. Its cells are then
+    shown by the first of the axes.
     """
     _check_shares(members=members, shown=shown, validation=validation)
     if isinstance(axes, int):
@@ -79,54 +80,55 @@ def new_members(
     if not axes or len(set(axes)) != len(axes) or not set(axes) <= set(range(table.order)):
         raise InputError(f"axes must be some of 0 to {table.order - 1}, but are {tuple(axes)}")
     generator = _generator(seed)
-    index = table.index[~np.isnan(table.values)]
+    index = table.index[table.is_observed]
     new = np.zeros((len(axes), len(index)), dtype=bool)
-    for number, axis in enumerate(axes):
-        chosen = np.zeros(table.shape[axis], dtype=bool)
-        order = generator.permutation(table.shape[axis])
-        chosen[order[: round(members * table.shape[axis])]] = True
-        new[number] = chosen[index[:, axis]]
+    for row, axis in enumerate(axes):
+        is_new = np.zeros(table.shape[axis], dtype=bool)
+        permutation = generator.permutation(table.shape[axis])
+        is_new[permutation[: round(members * table.shape[axis])]] = True
+        new[row] = is_new[index[:, axis]]
     inside, outside = np.flatnonzero(new.all(axis=0)), np.flatnonzero(~new.any(axis=0))
     unused = np.flatnonzero(new.any(axis=0) & ~new.all(axis=0))
-    visible = _share_of_each(index[inside, axes[0]], shown, generator)
-    return _sorted(
+    visible = _draw_share_of_each(index[inside, axes[0]], shown, generator)
+    return _sorted_split(
         test=inside[~visible],
         shown=inside[visible],
         unused=unused,
-        **_with_validation(generator.permutation(outside), validation),
+        **_hold_out_validation(generator.permutation(outside), validation),
     )
 
 
 def by_time(table: Table, *, test: float = 0.1, validation: float = 0.0) -> Split:
-    """The latest cells are for testing, those before them for validation. Ties keep their order."""
+    """Hold out the latest cells for testing, those before for validation. Ties keep their order."""
     _check_shares(test=test, validation=validation)
     if table.times is None:
         raise InputError(
             "a split by time needs a time column, but the table has none; time (--time) names it"
         )
-    times = table.times[~np.isnan(table.values)]
+    times = table.times[table.is_observed]
     if np.isnan(times).any():
         missing = int(np.isnan(times).argmax())
         raise InputError(
             f"a split by time needs a time for every cell, but cell {missing} has none"
         )
-    order = np.argsort(times, kind="stable")
-    held = len(order) - round(test * len(order))
-    cut = held - round(validation * held)
-    return _sorted(train=order[:cut], validation=order[cut:held], test=order[held:])
+    cells = np.argsort(times, kind="stable")
+    before_test = len(cells) - round(test * len(cells))
+    trained = before_test - round(validation * before_test)
+    return _sorted_split(
+        train=cells[:trained], validation=cells[trained:before_test], test=cells[before_test:]
+    )
 
 
 def k_fold(table: Sized, folds: int = 5, *, validation: float = 0.0, seed: int = 0) -> list[Split]:
-    """Cells at random in ``folds`` parts of nearly equal size, each once the test part."""
+    """Divide cells at random into ``folds`` parts of nearly equal size, each once the test part."""
     if not 2 <= folds <= len(table):
         raise InputError(f"folds must be between 2 and {len(table)} cells, but are {folds}")
     _check_shares(validation=validation)
-    order = _generator(seed).permutation(len(table))
-    parts = np.array_split(order, folds)
+    parts = np.array_split(_generator(seed).permutation(len(table)), folds)
     return [
-        _sorted(
+        _sorted_split(
             test=part,
-            **_with_validation(np.concatenate([p for p in parts if p is not part]), validation),
+            **_hold_out_validation(np.concatenate([p for p in parts if p is not part]), validation),
         )
         for part in parts
     ]
@@ -135,49 +137,71 @@ def k_fold(table: Sized, folds: int = 5, *, validation: float = 0.0, seed: int =
 def by_position(
     table: Table, test: Sequence[int] | Positions, *, validation: float = 0.0, seed: int = 0
 ) -> Split:
-    """Fixed test cells, as publishers give them; the others are for training."""
-    given = np.asarray(test)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+    """Hold out fixed test cells, as publishers give them; the others are for training."""
+    positions = np.asarray(test)
+    if positions.ndim != 1 or (positions.size and positions.dtype.kind not in "iu"):
         raise InputError(
-            f"positions must be a list of whole numbers, but are {given.dtype} of shape "
-            f"{given.shape}"
+            f"positions must be a list of whole numbers, but are {positions.dtype} of shape "
+            f"{positions.shape}"
         )
-    held = given.astype(np.int64)
-    if len(held) and not (held.min() >= 0 and held.max() < len(table)):
+    positions = positions.astype(np.int64)
+    if len(positions) and not (positions.min() >= 0 and positions.max() < len(table)):
         raise InputError(
-            f"positions must be between 0 and {len(table) - 1}, but go from {held.min()} to "
-            f"{held.max()}"
+            f"positions must be between 0 and {len(table) - 1}, but go from {positions.min()} to "
+            f"{positions.max()}"
         )
-    if len(np.unique(held)) != len(held):
+    if len(np.unique(positions)) != len(positions):
         raise InputError("every cell may be in the test part once, but some positions repeat")
     _check_shares(validation=validation)
-    rest = np.setdiff1d(np.arange(len(table)), held)
-    generator = _generator(seed)
-    return _sorted(test=held, **_with_validation(generator.permutation(rest), validation))
+    rest = _generator(seed).permutation(np.setdiff1d(np.arange(len(table)), positions))
+    return _sorted_split(test=positions, **_hold_out_validation(rest, validation))
 
 
-def _with_validation(rest: Positions, share: float) -> dict[str, Positions]:
-    """The first cells of a random order for validation, the others for training."""
-    held = round(share * len(rest))
-    return {"validation": rest[:held], "train": rest[held:]}
+def split_by_name(
+    table: Table, published: Mapping[str, Split], name: str, test: float, seed: int
+) -> Split:
+    """Return a published split, or make one of the splits that have a name."""
+    if name in published:
+        return published[name]
+    last = table.order - 1
+    makers: dict[str, Callable[[], Split]] = {
+        "random": lambda: by_share(table, test=test, validation=0.0, seed=seed),
+        "new-rows": lambda: new_members(table, (0,), members=test, seed=seed),
+        "new-columns": lambda: new_members(table, (last,), members=test, seed=seed),
+        "new-both": lambda: new_members(table, (0, last), members=test, seed=seed),
+        "time": lambda: by_time(table, test=test),
+    }
+    if name not in makers:
+        names = ", ".join([*published, *makers])
+        raise InputError(f"split must be one of {names}, but is {name!r}")
+    split = makers[name]()
+    if not len(split.test) or not len(split.train):
+        raise InputError(f"split {name!r} leaves nothing to train on or to test: {split}")
+    return split
 
 
-def _share_of_each(
+def _hold_out_validation(rest: Positions, share: float) -> dict[str, Positions]:
+    """Take the first of permuted cells for validation, the others for training."""
+    held_out = round(share * len(rest))
+    return {"validation": rest[:held_out], "train": rest[held_out:]}
+
+
+def _draw_share_of_each(
     member: Positions, share: float, generator: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """A random share of each member's cells, rounded by chance so that it is right on average."""
-    order = np.lexsort((generator.random(len(member)), member))
-    changes = np.r_[True, np.diff(member[order]) != 0][: len(member)]
+    """Draw a share of each member's cells, rounded at random so that it is right on average."""
+    permutation = np.lexsort((generator.random(len(member)), member))
+    changes = np.r_[True, np.diff(member[permutation]) != 0][: len(member)]
     starts = np.flatnonzero(changes)
     sizes = np.diff(np.r_[starts, len(member)]).astype(np.int64)
     rank = np.arange(len(member)) - np.repeat(starts, sizes)
-    wanted = np.floor(share * sizes + generator.random(len(sizes)))
-    chosen = np.zeros(len(member), dtype=bool)
-    chosen[order] = rank < np.repeat(wanted, sizes)
-    return chosen
+    counts = np.floor(share * sizes + generator.random(len(sizes)))
+    drawn = np.zeros(len(member), dtype=bool)
+    drawn[permutation] = rank < np.repeat(counts, sizes)
+    return drawn
 
 
-def _sorted(**parts: Positions) -> Split:
+def _sorted_split(**parts: Positions) -> Split:
     return Split(**{name: np.sort(part).astype(np.int64) for name, part in parts.items()})
 
 

@@ -1,7 +1,7 @@
-"""Vocabularies: the user's labels of one axis, and the numbers they have inside.
+"""Vocabularies: the user's labels of one axis, and the codes that stand for them inside.
 
-Labels are kept as they came, with their type: 7, "7" and "007" are three labels, "nan" is one.
-They are numbered in the order in which they first appear.
+Labels keep their type: 7, "7" and "007" are three labels, "nan" is one. They are numbered in the
+order in which they first appear.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,12 +18,10 @@ from numpy.typing import NDArray
 from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.errors import InputError
 
-_AT_ONCE = 2**19  # rows at a time, so that buffers are used again; measured on 10 M rows
-
-
 WHOLE = "(0|-?[1-9][0-9]{0,17})"
-"""How integers are written: "7" but not "07"."""
-_FEW = 64
+"""Pattern of integers as they are written: "7" but not "07"."""
+_ROWS_PER_BLOCK = 2**19  # so that buffers are used again; measured on 10 M rows
+_MAX_LOOKUPS = 64  # a join takes longer to start than a few look-ups
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +39,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, column: pl.Series, out: Index | None = None) -> tuple[Vocabulary, Index]:
-        """The labels of a column, and the number of each of its rows (in ``out``, if given)."""
+        """Return the labels of a column, and the code of each row (in ``out``, if given)."""
         if out is None:
             out = np.empty(len(column), dtype=np.int64)
         missing = missing_labels(column)
@@ -54,19 +53,19 @@ class Vocabulary:
                 f"labels must be numbers, texts or dates, but {column.name!r} holds {column.dtype}"
             )
         if column.dtype == pl.Object:
-            numbers: dict[tuple[type, Hashable], int] = {}
+            codes: dict[tuple[type, Hashable], int] = {}
             try:
-                out[:] = [numbers.setdefault(_typed(label), len(numbers)) for label in column]
+                out[:] = [codes.setdefault(_with_type(label), len(codes)) for label in column]
             except TypeError:
                 raise InputError(
                     f"labels must be numbers, texts or dates, but some in {column.name!r} are not"
                 ) from None
-            labels = pl.Series(column.name, [label for _, label in numbers], dtype=pl.Object)
+            labels = pl.Series(column.name, [label for _, label in codes], dtype=pl.Object)
             return cls(labels), out
         if isinstance(column.dtype, pl.Categorical | pl.Enum):
             column = column.cast(pl.String)
         if column.dtype == pl.String:
-            distinct = _factorized(column, out)
+            distinct = _factorize(column, out)
             if distinct is not None:
                 return cls(distinct), out
         labels = column.unique(maintain_order=True)
@@ -77,22 +76,22 @@ class Vocabulary:
         return len(self.labels)
 
     def encode(self, column: pl.Series) -> Index:
-        """The number of each label, or ``UNKNOWN``."""
+        """Return the code of each label, or ``UNKNOWN``."""
         if self.labels.dtype == pl.Object or column.dtype == pl.Object:
-            return np.asarray([self._number_of(label) for label in column], np.int64)
-        wanted = _as(column, self.labels.dtype)
-        if wanted is None:
+            return np.asarray([self._code_of(label) for label in column], np.int64)
+        converted = _convert(column, self.labels.dtype)
+        if converted is None:
             return np.full(len(column), UNKNOWN)
-        if len(wanted) <= _FEW:  # a join takes longer to start than a few look-ups
-            return np.asarray([self._codes.get(label, UNKNOWN) for label in wanted], np.int64)
-        known = self.labels.to_frame("label").with_row_index("code")
-        found = wanted.to_frame("label").join(known, on="label", how="left", maintain_order="left")[
-            "code"
-        ]
-        return found.cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
+        if len(converted) <= _MAX_LOOKUPS:
+            return np.asarray([self._codes.get(label, UNKNOWN) for label in converted], np.int64)
+        coded = self.labels.to_frame("label").with_row_index("code")
+        joined = converted.to_frame("label").join(
+            coded, on="label", how="left", maintain_order="left"
+        )
+        return joined["code"].cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
 
     def decode(self, codes: Index) -> pl.Series:
-        """The labels of the given numbers."""
+        """Return the labels of codes."""
         if len(codes) and not (np.min(codes) >= 0 and np.max(codes) < len(self)):
             raise InputError(
                 f"members must be numbered from 0 to {len(self) - 1}, but {np.min(codes)} to "
@@ -104,35 +103,35 @@ class Vocabulary:
         return self.labels.gather(codes)
 
     def with_whole_numbers(self) -> Vocabulary:
-        """Integers where every label is one, written as integers are: "7" but not "07"."""
-        plain = self.labels.dtype == pl.String and len(self.labels)
-        if not plain or not self.labels.str.contains(f"^{WHOLE}$").all():
+        """Convert to integers if every label is written as one: "7" but not "07"."""
+        texts = self.labels.dtype == pl.String and len(self.labels)
+        if not texts or not self.labels.str.contains(f"^{WHOLE}$").all():
             return self
         return Vocabulary(self.labels.cast(pl.Int64))
 
-    def in_order(self) -> tuple[Vocabulary, Index]:
-        """The labels ascending, and the new number of each old one.
+    def in_label_order(self) -> tuple[Vocabulary, Index]:
+        """Sort the labels, and return the new code of each old one.
 
-        Whatever order rows come in, the members then have the same numbers.
+        Codes then do not depend on the order of the rows.
         """
         if self.labels.dtype == pl.Object:
             listed = self.labels.to_list()
-            order = np.asarray(
+            permutation = np.asarray(
                 sorted(
                     range(len(listed)), key=lambda n: (type(listed[n]).__name__, str(listed[n]))
                 ),
                 dtype=np.int64,
             )
         else:
-            # Texts that are numbers, as numbers: a file would have them so.
-            plain = self.with_whole_numbers().labels
-            order = plain.arg_sort().to_numpy().astype(np.int64)
-        numbers = np.empty(len(order), dtype=np.int64)
-        numbers[order] = np.arange(len(order))
-        return Vocabulary(self.decode(order)), numbers
+            # Texts that are numbers are sorted as numbers, as if they came from a file.
+            numbers = self.with_whole_numbers().labels
+            permutation = numbers.arg_sort().to_numpy().astype(np.int64)
+        new_codes = np.empty(len(permutation), dtype=np.int64)
+        new_codes[permutation] = np.arange(len(permutation))
+        return Vocabulary(self.decode(permutation)), new_codes
 
     def with_more(self, column: pl.Series) -> Vocabulary:
-        """With the labels of a column that are new, after the known ones."""
+        """Append the labels of a column that are new."""
         codes = self.encode(column)
         if not (codes == UNKNOWN).any():
             return self
@@ -140,7 +139,7 @@ class Vocabulary:
         if self.labels.dtype == pl.Object:
             joined = [*self.labels.to_list(), *fresh.labels.to_list()]
             return Vocabulary(pl.Series(self.labels.name, joined, dtype=pl.Object))
-        added = _as(fresh.labels, self.labels.dtype)
+        added = _convert(fresh.labels, self.labels.dtype)
         if added is None or added.null_count():
             raise InputError(
                 f"labels of {self.labels.name!r} must be {self.labels.dtype} as known ones are, "
@@ -149,37 +148,55 @@ class Vocabulary:
         return Vocabulary(pl.concat([self.labels, added.rename(self.labels.name)]))
 
     def extended(self, labels: pl.Series) -> tuple[Vocabulary, Index]:
-        """With distinct labels of the same type after the known ones, and the number of each."""
+        """Append those of distinct labels of the same type that are new; return all their codes."""
         codes = self.encode(labels)
         fresh = codes == UNKNOWN
         if not fresh.any():
             return self, codes
-        numbers = np.where(fresh, len(self) + np.cumsum(fresh) - 1, codes)
+        codes = np.where(fresh, len(self) + np.cumsum(fresh) - 1, codes)
         joined = pl.concat([self.labels, labels.filter(pl.Series(fresh))], rechunk=True)
-        return Vocabulary(joined), numbers
+        return Vocabulary(joined), codes
 
-    def _number_of(self, label: Hashable) -> int:
-        found = self._numbers.get(_typed(label))
-        if found is None and self.labels.dtype.is_numeric() and _is_number(label):
-            # Where all known labels are numbers 1 and 1.0 are the same, as in whole columns.
-            found = self._equals.get(label)
-        return UNKNOWN if found is None else found
+    def parse(self, column: pl.Series) -> pl.Series:
+        """Convert labels that were written as text to this axis' type; new labels stay text."""
+        labels = self.labels
+        if labels.dtype == pl.String and column.dtype.is_integer():
+            return column.cast(pl.String)
+        if column.dtype != pl.String or labels.dtype in (pl.String, pl.Object):
+            return column
+        if labels.dtype.is_integer():
+            whole = Vocabulary(column).with_whole_numbers().labels
+            if whole.dtype.is_integer():
+                return whole
+        written = {str(label): label for label in labels}
+        if labels.dtype.is_float():
+            written |= {f"{label:g}": label for label in labels}
+        if labels.dtype == pl.Boolean:
+            written |= {str(label).lower(): label for label in labels}
+        return column_of(column.name, [written.get(text, text) for text in column])
+
+    def parse_label(self, text: str) -> Any:
+        """Convert one written label to this axis' type: 7 where the labels are numbers."""
+        return self.parse(pl.Series([text]))[0]
+
+    def _code_of(self, label: Hashable) -> int:
+        code = self._codes_by_type.get(_with_type(label))
+        if code is None and self.labels.dtype.is_numeric() and _is_number(label):
+            # Where all labels are numbers 1 and 1.0 are the same, as in whole columns.
+            code = self._codes.get(label)
+        return UNKNOWN if code is None else code
 
     @cached_property
     def _codes(self) -> dict[Hashable, int]:
         return {label: code for code, label in enumerate(self.labels)}
 
     @cached_property
-    def _equals(self) -> dict[Hashable, int]:
-        return {label: number for number, label in enumerate(self.labels)}
-
-    @cached_property
-    def _numbers(self) -> dict[tuple[type, Hashable], int]:
-        return {_typed(label): number for number, label in enumerate(self.labels)}
+    def _codes_by_type(self) -> dict[tuple[type, Hashable], int]:
+        return {_with_type(label): code for code, label in enumerate(self.labels)}
 
 
 def missing_labels(column: pl.Series) -> NDArray[np.bool_]:
-    """Which rows have no label: null, or not a number in a column of numbers."""
+    """Mark the rows without a label: null, or NaN in a column of numbers."""
     if column.dtype == pl.Object:
         return np.asarray([_is_missing(label) for label in column], dtype=bool)
     missing = column.is_null()
@@ -188,8 +205,8 @@ def missing_labels(column: pl.Series) -> NDArray[np.bool_]:
     return missing.to_numpy()
 
 
-def _as(column: pl.Series, kind: pl.DataType) -> pl.Series | None:
-    """The labels as another type, null where they are not the same label there; None if never.
+def _convert(column: pl.Series, kind: pl.DataType) -> pl.Series | None:
+    """Convert labels to another type, null where that changes the label; None if it always does.
 
     Integers and floats may be equal, and so may texts and categories, and dates of other
     precision; nothing else is.
@@ -204,40 +221,40 @@ def _as(column: pl.Series, kind: pl.DataType) -> pl.Series | None:
         column.dtype in days and kind in days
     ):
         return None
-    there = column.cast(kind, strict=False)
-    back = there.cast(column.dtype, strict=False)
-    return pl.select(pl.when(back == column).then(there)).to_series().rename(column.name)
+    converted = column.cast(kind, strict=False)
+    back = converted.cast(column.dtype, strict=False)
+    return pl.select(pl.when(back == column).then(converted)).to_series().rename(column.name)
 
 
-def _factorized(column: pl.Series, codes: Index) -> pl.Series | None:
-    """Distinct strings, the number of each row into ``codes``, by hash: faster than a join.
+def _factorize(column: pl.Series, codes: Index) -> pl.Series | None:
+    """Return distinct strings, and write the code of each row, by hash: faster than a join.
 
-    None when two strings share a hash, which is checked and not assumed.
+    Return None if two strings share a hash, which is checked and not assumed.
     """
     hashes = column.hash()
     first = hashes.arg_unique().sort()
     rows, labels = hashes.to_numpy(), column.gather(first)
     distinct = rows[first.to_numpy()]
-    # A table by leading bits finds most; rows whose bits are shared are searched for.
+    # A table by leading bits finds most codes; rows whose bits are shared are searched for.
     bits = min(max(len(distinct).bit_length() + 6, 10), 26)
     shift = np.uint64(64 - bits)
     table = np.zeros(1 << bits, dtype=np.int32)
     table[distinct >> shift] = np.arange(len(distinct))
-    order = np.argsort(distinct)
-    ascending = distinct[order]
-    for start in range(0, len(rows), _AT_ONCE):
-        some = rows[start : start + _AT_ONCE]
-        guess = table[some >> shift]
-        shared = np.flatnonzero(distinct[guess] != some)
-        guess[shared] = order[np.searchsorted(ascending, some[shared])]
-        codes[start : start + _AT_ONCE] = guess
-        if not (labels.gather(guess) == column.slice(start, _AT_ONCE)).all():
+    permutation = np.argsort(distinct)
+    ascending = distinct[permutation]
+    for start in range(0, len(rows), _ROWS_PER_BLOCK):
+        block = rows[start : start + _ROWS_PER_BLOCK]
+        guess = table[block >> shift]
+        shared = np.flatnonzero(distinct[guess] != block)
+        guess[shared] = permutation[np.searchsorted(ascending, block[shared])]
+        codes[start : start + _ROWS_PER_BLOCK] = guess
+        if not (labels.gather(guess) == column.slice(start, _ROWS_PER_BLOCK)).all():
             return None
     return labels
 
 
 def column_of(name: str, values: Iterable[object]) -> pl.Series:
-    """A column of any labels; mixed types stay what they are."""
+    """Make a column of any labels; mixed types stay what they are."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         return pl.Series(name, values)  # nanoseconds have no equal in Python
     if isinstance(values, np.ndarray) and values.dtype.kind in "if":  # without a list of them
@@ -256,8 +273,8 @@ def column_of(name: str, values: Iterable[object]) -> pl.Series:
         return pl.Series(name, listed, dtype=pl.Object)
 
 
-def _typed(label: Hashable) -> tuple[type, Hashable]:
-    """Python holds 1, 1.0 and True to be equal; as labels they are not."""
+def _with_type(label: Hashable) -> tuple[type, Hashable]:
+    """Return a key that differs for 1, 1.0 and True, which are equal in Python."""
     return type(label), label
 
 

@@ -1,4 +1,4 @@
-"""Davis and KIBA: how strongly drugs bind proteins, with the folds of DeepDTA."""
+"""Davis and KIBA: affinities of drugs to proteins, with the folds of DeepDTA."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ KIBA = _source(
 
 
 def load_davis() -> Dataset:
-    """68 drugs x 442 proteins, all measured."""
+    """Load 68 drugs x 442 proteins, all measured."""
     affinities = -np.log10(_matrix(DAVIS, f"davis/{_KD}") / 1e9)
-    similar = {
+    similarities = {
         0: _matrix(DAVIS, "davis/drug-drug_similarities_2D.txt"),
         1: _matrix(DAVIS, "davis/target-target_similarities_WS.txt"),
     }
-    return _dataset(DAVIS, affinities, similar)
+    return _dataset(DAVIS, affinities, similarities)
 
 
 def load_kiba() -> Dataset:
-    """2,111 drugs x 229 proteins, a quarter measured."""
-    similar = {1: _matrix(KIBA, "kiba/kiba_target_sim.txt")}
-    return _dataset(KIBA, _matrix(KIBA, "kiba/kiba_binding_affinity_v2.txt"), similar)
+    """Load 2,111 drugs x 229 proteins, a quarter measured."""
+    similarities = {1: _matrix(KIBA, "kiba/kiba_target_sim.txt")}
+    return _dataset(KIBA, _matrix(KIBA, "kiba/kiba_binding_affinity_v2.txt"), similarities)
 
 
 def _dataset(
-    source: Source, affinities: NDArray[np.float64], similar: dict[int, NDArray[np.float64]]
+    source: Source, affinities: NDArray[np.float64], similarities: dict[int, NDArray[np.float64]]
 ) -> Dataset:
     rows, columns = np.nonzero(~np.isnan(affinities))  # row-major, as the folds count them
     values = affinities[rows, columns]
@@ -77,11 +77,11 @@ def _dataset(
     }
     cells = np.stack([rows, columns], axis=1)
     table = Table.of_cells(labels, cells, values, scale=Scale("real"), value_name="affinity")
-    return Dataset(source, table, _folds(source, table), graphs=similar)
+    return Dataset(source, table, _folds(source, table), graphs=similarities)
 
 
 def _folds(source: Source, table: Table) -> dict[str, Split]:
-    """Setting 1: the test fold, and each of five training folds once for validation."""
+    """Make the splits of setting 1: each of five training folds is once for validation."""
     test = json.loads(source.read(f"{source.name}/folds/test_fold_setting1.txt"))
     training = json.loads(source.read(f"{source.name}/folds/train_fold_setting1.txt"))
     splits = {"test": by_position(table, test)}

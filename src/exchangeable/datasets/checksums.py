@@ -1,4 +1,4 @@
-"""sha256 of the files that we hold, as their publishers made them."""
+"""sha256 of datasets' files, as their publishers made them."""
 
 SHA256 = {
     "davis/drug-drug_similarities_2D.txt": "c2045f98063a2974d51b875ccc4563f2e7b9c938d161ba2a72692c7e923fdcc1",

@@ -33,7 +33,7 @@ SOURCES = {
 
 
 def load_block(name: str) -> Dataset:
-    """Ratings, the published training and test cells, and the graphs of users and items."""
+    """Load ratings, the published training and test cells, and graphs of users and items."""
     try:
         import h5py
     except ImportError:
@@ -43,7 +43,7 @@ def load_block(name: str) -> Dataset:
     source = SOURCES[name]
     path = next(iter(source.urls))
     with h5py.File(io.BytesIO(source.read(path)), "r") as file:
-        # MATLAB keeps columns together, so that HDF5 shows everything transposed.
+        # MATLAB stores columns first, so that everything is transposed in HDF5.
         ratings, training, test = (np.asarray(file[k]).T for k in ("M", "Otraining", "Otest"))
         graphs = {}
         for key, axis in (("W_users", 0), ("W_movies", 1), ("W_tracks", 1)):

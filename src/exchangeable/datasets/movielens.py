@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import polars as pl
 
+from exchangeable.data.build import table_from_text
 from exchangeable.data.features import MemberFeatures
+from exchangeable.data.options import TableOptions
 from exchangeable.data.splits import Split, by_position
 from exchangeable.data.table import Table
 from exchangeable.datasets.source import Dataset, Source, text_frame
 
 _COLUMNS = ("user", "film", "rating", "timestamp")
+_OPTIONS = TableOptions(axes=_COLUMNS[:2], value="rating", time="timestamp")
 _LICENCE = "GroupLens: for research, not to be redistributed without permission"
 _CITATION = (
     "F. Maxwell Harper and Joseph A. Konstan. 2015. The MovieLens Datasets: History and Context. "
@@ -64,10 +68,10 @@ NEWER = {
 
 
 def load_ml_100k() -> Dataset:
-    """100,000 ratings 1-5 with u1-u5, ages, occupations, genres and years."""
-    lines = ML_100K.lines("ml-100k/u.data", "\t", _COLUMNS, header=False)
-    table = Table.of_lines(lines, axes=_COLUMNS[:2], value="rating", time="timestamp")
-    splits = {f"u{n}": _canonical(table, f"ml-100k/u{n}.test") for n in range(1, 6)}
+    """Load 100,000 ratings 1-5 with u1-u5, ages, occupations, genres and years."""
+    file = ML_100K.open_text("ml-100k/u.data", "\t", _COLUMNS, header=False)
+    table = table_from_text(file, _OPTIONS)
+    splits = {f"u{n}": _canonical_split(table, f"ml-100k/u{n}.test") for n in range(1, 6)}
     users = text_frame(
         ML_100K.read("ml-100k/u.user"), "|", ["user", "age", "gender", "occupation", "zip"]
     )
@@ -87,9 +91,9 @@ def load_ml_100k() -> Dataset:
 
 
 def load_ml_1m() -> Dataset:
-    """1,000,209 ratings 1-5, with ages, occupations, genres and years."""
-    lines = ML_1M.lines("ml-1m/ratings.dat", "::", _COLUMNS, header=False)
-    table = Table.of_lines(lines, axes=_COLUMNS[:2], value="rating", time="timestamp")
+    """Load 1,000,209 ratings 1-5, with ages, occupations, genres and years."""
+    file = ML_1M.open_text("ml-1m/ratings.dat", "::", _COLUMNS, header=False)
+    table = table_from_text(file, _OPTIONS)
     users = text_frame(
         ML_1M.read("ml-1m/users.dat"), "::", ["user", "gender", "age", "occupation", "zip"]
     )
@@ -112,23 +116,22 @@ def load_ml_1m() -> Dataset:
 
 
 def load_ml_10m() -> Dataset:
-    """10,000,054 ratings by halves."""
-    lines = ML_10M.lines("ml-10M100K/ratings.dat", "::", _COLUMNS, header=False)
-    return Dataset(
-        ML_10M, Table.of_lines(lines, axes=_COLUMNS[:2], value="rating", time="timestamp")
-    )
+    """Load 10,000,054 ratings by halves."""
+    file = ML_10M.open_text("ml-10M100K/ratings.dat", "::", _COLUMNS, header=False)
+    return Dataset(ML_10M, table_from_text(file, _OPTIONS))
 
 
 def load_newer(name: str) -> Dataset:
-    """An archive with ``ratings.csv``: userId, movieId, rating, timestamp."""
+    """Load an archive with ``ratings.csv``: userId, movieId, rating, timestamp."""
     source = NEWER[name]
     columns = ("userId", "movieId", "rating", "timestamp")
-    lines = source.lines(f"{name}/ratings.csv", ",", columns, header=True)
-    table = Table.of_lines(lines, axes=columns[:2], value="rating", time="timestamp")
+    file = source.open_text(f"{name}/ratings.csv", ",", columns, header=True)
+    table = table_from_text(file, replace(_OPTIONS, axes=columns[:2]))
     return Dataset(source, table)
 
 
-def _canonical(table: Table, path: str) -> Split:
+def _canonical_split(table: Table, path: str) -> Split:
+    """Hold out the cells of a published test file."""
     frame = pl.read_csv(
         io.BytesIO(ML_100K.read(path)),
         separator="\t",
@@ -139,7 +142,7 @@ def _canonical(table: Table, path: str) -> Split:
 
 
 def _features(table: Table, axis: int, frame: pl.DataFrame) -> MemberFeatures:
-    """Label columns of a side file are text; the table may have found that they are numbers."""
+    """Convert a side file, whose labels are text, to features of the table's members."""
     label = frame.columns[0]
     kind = table.vocabularies[axis].labels.dtype
     return MemberFeatures.of(frame.with_columns(pl.col(label).cast(kind)), table.vocabularies[axis])

@@ -1,8 +1,8 @@
-"""Where a dataset's files are: the data folder, the cache, or else its publisher.
+"""Sources of datasets: the data folder, the cache, or else their publishers.
 
-Looked up in the folder that ``EXCHANGEABLE_DATA`` names, then in the user's cache, and then
-downloaded into the cache: to a temporary file first, so that no half of a file is ever
-found there. Archives are read as they are; nothing is unpacked to disk.
+Files are looked up in the folder that ``EXCHANGEABLE_DATA`` names, then in the user's cache, and
+then downloaded into the cache: to a temporary file first, so that the cache never holds half a
+file. Archives are read as they are; nothing is unpacked to disk.
 """
 
 from __future__ import annotations
@@ -38,40 +38,39 @@ class Source:
     licence: str
     citation: str
     page: str
-    """Where a person can get it."""
+    """Web page from which it can be obtained."""
     archive: str | None = None
-    """The path of its archive below the data folder, if it comes in one."""
+    """Path of its archive below the data folder, if it comes in one."""
     urls: Mapping[str, str] = field(default_factory=dict)
-    """Where to download each file, by its path below the data folder."""
+    """URL of each file, by its path below the data folder."""
     main: str | None = None
-    """The file that shows that an archive was unpacked."""
+    """A file that is there if the archive was unpacked."""
 
     def read(self, path: str) -> bytes:
-        """A file of the dataset, by its path below the data folder, or inside the archive."""
+        """Read a file of the dataset, by its path below the data folder, or inside the archive."""
         for root in roots():
             if (root / path).is_file():
-                return _checked(root / path, path)
+                return _read_checked(root / path, path)
             if self.archive is not None and (root / self.archive).is_file():
-                _checked(root / self.archive, self.archive)
-                return self._member(root / self.archive, path)
-        wanted = self.archive or path
-        fetched = self.fetch(wanted)
-        return self._member(fetched, path) if self.archive else fetched.read_bytes()
+                _read_checked(root / self.archive, self.archive)
+                return self._read_inside(root / self.archive, path)
+        fetched = self.fetch(self.archive or path)
+        return self._read_inside(fetched, path) if self.archive else fetched.read_bytes()
 
     def locate(self, path: str) -> Path | None:
-        """Where a file lies already, checked; or the folder into which its archive was unpacked."""
+        """Find a file that is there already, and check it; or the folder of an unpacked archive."""
         for root in roots():
             if (root / path).is_file():
-                _checked(root / path, path)
+                _read_checked(root / path, path)
                 return root / path
             if path == self.archive and self.main and (root / self.main).is_file():
                 return (root / self.main).parent
         return None
 
-    def lines(
+    def open_text(
         self, path: str, separator: str, columns: tuple[str, ...], *, header: bool
     ) -> TextFile:
-        """A text file of the dataset whose layout is known."""
+        """Open a text file whose layout is known."""
         content = self.read(path)
         if separator == "::":
             content = content.replace(b"::", b"\x1f")
@@ -89,23 +88,23 @@ class Source:
         """Download a file into the cache, unless it is there, and check or record its hash."""
         target = cache() / path
         if target.is_file():
-            _checked(target, path)
+            _read_checked(target, path)
             return target
         url = self.urls.get(path)
         if url is None:
             raise InputError(
                 f"{self.name}: {path} is not there and cannot be downloaded; get it from "
-                f"{self.page} and put it into {_where_to_put(path)}"
+                f"{self.page} and put it into {_target_folder(path)}"
             )
         _download(self, path, url, target)
-        _checked(target, path)
+        _read_checked(target, path)
         return target
 
     def hash_known(self, path: str) -> bool:
-        """Whether we hold the file's hash; otherwise it is recorded at first use."""
+        """Whether the file's hash comes with the package; otherwise it is recorded at first use."""
         return path in SHA256
 
-    def _member(self, archive: Path, path: str) -> bytes:
+    def _read_inside(self, archive: Path, path: str) -> bytes:
         try:
             with zipfile.ZipFile(archive) as opened:
                 return opened.read(path)
@@ -117,7 +116,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A dataset as loaded: its table, and what its publisher gives beside it."""
+    """A dataset as loaded: its table, and what its publisher provides with it."""
 
     source: Source
     table: Table
@@ -129,6 +128,7 @@ class Dataset:
 
 
 def roots() -> list[Path]:
+    """Return the folders in which files are looked up."""
     named = os.environ.get("EXCHANGEABLE_DATA")
     return [*([Path(named)] if named else []), cache()]
 
@@ -140,7 +140,7 @@ def cache() -> Path:
 
 
 def text_frame(content: bytes, separator: str, columns: list[str]) -> pl.DataFrame:
-    """A small Latin-1 text file without a header as a frame of strings."""
+    """Parse a small Latin-1 text without a header as a frame of strings."""
     text = content.decode("latin-1").replace(separator, "\x1f")
     return pl.read_csv(
         io.StringIO(text),
@@ -151,41 +151,41 @@ def text_frame(content: bytes, separator: str, columns: list[str]) -> pl.DataFra
     )
 
 
-def _checked(place: Path, path: str) -> bytes:
-    """The content, if its hash is the one we hold, or the one recorded when it was first used."""
-    content = place.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    wanted = SHA256.get(path) or _recorded(place, path, found)
-    if found != wanted:
+def _read_checked(location: Path, path: str) -> bytes:
+    """Read a file; raise unless its hash is the published one, or the one of its first use."""
+    content = location.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    expected = SHA256.get(path) or _recorded_hash(location, path, digest)
+    if digest != expected:
         raise InputError(
-            f"{place}: the file is damaged or another version: sha256 must be {wanted[:12]}..., "
-            f"but is {found[:12]}..."
+            f"{location}: the file is damaged or another version: sha256 must be "
+            f"{expected[:12]}..., but is {digest[:12]}..."
         )
     return content
 
 
-def _recorded(place: Path, path: str, found: str) -> str:
-    """The hash recorded for a file in the cache; the data folder is the user's own."""
-    if cache() not in place.parents:
-        return found
-    book = cache() / "sha256.json"
+def _recorded_hash(location: Path, path: str, digest: str) -> str:
+    """Return the hash recorded for a file in the cache, or record it; others are not recorded."""
+    if cache() not in location.parents:
+        return digest
+    record = cache() / "sha256.json"
     try:
-        known = json.loads(book.read_text()) if book.is_file() else {}
+        hashes = json.loads(record.read_text()) if record.is_file() else {}
     except json.JSONDecodeError:
-        raise InputError(f"{book}: the list of hashes is damaged; remove it") from None
-    if path not in known:
-        known[path] = found
-        fresh = book.with_suffix(f".{os.getpid()}.new")  # two processes may be at it
-        fresh.write_text(json.dumps(known, indent=1))
-        fresh.replace(book)
-    return str(known[path])
+        raise InputError(f"{record}: the list of hashes is damaged; remove it") from None
+    if path not in hashes:
+        hashes[path] = digest
+        temporary = record.with_suffix(f".{os.getpid()}.new")  # two processes may write at once
+        temporary.write_text(json.dumps(hashes, indent=1))
+        temporary.replace(record)
+    return str(hashes[path])
 
 
 def _download(source: Source, path: str, url: str, target: Path) -> None:
     import pooch
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    pooch.get_logger().setLevel("ERROR")  # the progress bar says enough
+    pooch.get_logger().setLevel("ERROR")  # the progress bar is enough
     try:
         pooch.retrieve(
             url,
@@ -198,17 +198,17 @@ def _download(source: Source, path: str, url: str, target: Path) -> None:
         reason = type(error).__name__
         raise InputError(
             f"{source.name}: {path} could not be downloaded from {url} ({reason}); get it from "
-            f"{source.page} and put it into {_where_to_put(path)}"
+            f"{source.page} and put it into {_target_folder(path)}"
         ) from None
 
 
-def _where_to_put(path: str) -> str:
+def _target_folder(path: str) -> str:
     named = os.environ.get("EXCHANGEABLE_DATA")
     return str((Path(named) if named else cache()) / path)
 
 
 class _Progress:
-    """What pooch wants of a progress bar, drawn by rich."""
+    """A progress bar with the methods that pooch calls, drawn by rich."""
 
     def __init__(self, title: str) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn

@@ -22,16 +22,16 @@ from exchangeable import metrics
 from exchangeable._version import __version__
 from exchangeable.arrays.cells import Floats
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.fit import check_model, facts_of, in_label_order, observed_cells
+from exchangeable.completion.fit import check_model
 from exchangeable.completion.predictors import READ_TOGETHER, ModelPredictor, read_predictions
 from exchangeable.completion.update import updated
-from exchangeable.data import splits
-from exchangeable.data.splits import Split
+from exchangeable.data.negatives import draw_negatives_among, observed_cells
+from exchangeable.data.splits import Split, split_by_name
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.recipes import RECIPES
-from exchangeable.values.codecs import draw_negatives_among
+from exchangeable.training.task import facts_of
 
 if TYPE_CHECKING:
     from exchangeable.datasets.source import Dataset
@@ -151,7 +151,7 @@ def evaluate(
     table = data if isinstance(data, Table) else data.table
     published: Mapping[str, Split] = {} if isinstance(data, Table) else data.splits
     if split not in published:  # whose cells are named by their places
-        table = in_label_order(table)
+        table = table.in_label_order()
     if not models or not seeds:
         raise InputError("a model and a seed or more are needed, but there is none")
     wanted = list(dict.fromkeys([*models, *YARDSTICKS]))
@@ -159,7 +159,7 @@ def evaluate(
         check_model(model)  # before an hour goes into the first of them
     outcomes = []
     for number, seed in enumerate(seeds):
-        parts = split_of(table, published, split, test, seed)
+        parts = split_by_name(table, published, split, test, seed)
         for place, model in enumerate(wanted):
             done = (number * len(wanted) + place) / (len(wanted) * len(seeds))
             step = 1 / (len(wanted) * len(seeds))
@@ -183,9 +183,9 @@ def judge(
     """Fit to the cells for training and validation, read those shown, ask for the test cells."""
     seen = np.concatenate([split.train, split.validation])
     started = time.perf_counter()
-    completer.fit_table(part(table, seen), features=features, progress=progress)
+    completer.fit_table(table.take(seen), features=features, progress=progress)
     if len(split.shown):
-        completer._take(updated(completer._fitted(), part(table, split.shown)))
+        completer._take(updated(completer._fitted(), table.take(split.shown)))
     fitted = time.perf_counter()
     asked, truth = asked_cells(table, split, completer.seed)
     (means,) = read_predictions(completer.predictor_, asked, methodcaller("mean"))
@@ -212,7 +212,7 @@ def seen_before(completer: Completer, table: Table) -> tuple[str, ...]:
     """A warning, if a model from a folder was trained on the whole table, test cells included."""
     if not isinstance(completer.predictor_, ModelPredictor):
         return ()
-    whole, _ = observed_cells(in_label_order(table), completer.seed)
+    whole, _ = observed_cells(table.in_label_order(), completer.seed)
     if completer.predictor_.trained.facts.get("data") != facts_of(whole)["data"]:
         return ()
     return (f"{completer.model} was trained on the very cells that it is tested on",)
@@ -259,48 +259,16 @@ def asked_cells(table: Table, split: Split, seed: int) -> tuple[NDArray[np.int64
     The zeros are drawn where members of test cells meet, so that they differ from these in
     nothing else.
     """
-    ordered = in_label_order(part(table, split.test))
+    ordered = table.take(split.test).in_label_order()
     index, values = ordered.index, ordered.values
     if table.scale.kind == "positives":
-        everything = in_label_order(part(table, np.arange(len(table)))).index
+        everything = table.take(np.arange(len(table))).in_label_order().index
         members = [np.unique(index[:, axis]) for axis in range(table.order)]
         draws = np.random.default_rng([seed, 1])
         zeros = draw_negatives_among(members, everything, table.shape, len(index), draws)
         index = np.concatenate([index, zeros])
         values = np.concatenate([np.ones(len(values)), np.zeros(len(zeros))])
     return index, values
-
-
-def part(table: Table, positions: NDArray[np.int64]) -> Table:
-    """Some of the observed cells, by position, among all members."""
-    seen = np.flatnonzero(~np.isnan(table.values))[np.sort(positions)]
-    times = None if table.times is None else table.times[seen]
-    values = table.values[seen]
-    found = (f"{len(values):,} of {len(table):,} cells are shown",)
-    return replace(table, index=table.index[seen], values=values, times=times, found=found)
-
-
-def split_of(
-    table: Table, published: Mapping[str, Split], name: str, test: float, seed: int
-) -> Split:
-    """A split by its name."""
-    if name in published:
-        return published[name]
-    last = table.order - 1
-    made: dict[str, Callable[[], Split]] = {
-        "random": lambda: splits.by_share(table, test=test, validation=0.0, seed=seed),
-        "new-rows": lambda: splits.new_members(table, (0,), members=test, seed=seed),
-        "new-columns": lambda: splits.new_members(table, (last,), members=test, seed=seed),
-        "new-both": lambda: splits.new_members(table, (0, last), members=test, seed=seed),
-        "time": lambda: splits.by_time(table, test=test),
-    }
-    if name not in made:
-        known = ", ".join([*published, *made])
-        raise InputError(f"split must be one of {known}, but is {name!r}")
-    found = made[name]()
-    if not len(found.test) or not len(found.train):
-        raise InputError(f"split {name!r} leaves nothing to train on or to test: {found}")
-    return found
 
 
 def picture(evaluation: Evaluation, path: Path) -> None:

@@ -18,10 +18,9 @@ from sklearn.base import clone
 from exchangeable import metrics
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.fit import in_label_order
 from exchangeable.completion.predictors import read_predictions
-from exchangeable.data.excerpt import busiest, observed_among
 from exchangeable.data.splits import by_share
+from exchangeable.data.summary import busiest_members, mean_table
 from exchangeable.data.table import Table
 from exchangeable.evaluation import plots
 from exchangeable.evaluation.comparison import YARDSTICKS, Outcome, judge
@@ -54,7 +53,7 @@ def page(
     features: Mapping[str, Any] | None = None,
 ) -> str:
     """The whole page as HTML. ``features`` are those that the completer was fitted with."""
-    table = in_label_order(table)  # so that which cells it hides does not depend on their order
+    table = table.in_label_order()  # so that which cells it hides does not depend on their order
     parts = [
         _section("What was read", _listed(completer.notes_)),
         _section("The table, observed and completed", *_table_picture(completer)),
@@ -124,14 +123,14 @@ def _table_picture(completer: Completer) -> tuple[str, ...]:
     table = completer.table_
     if table.order == 1:
         return (_paragraph("A table of one axis has no picture."),)
-    chosen = busiest(table, 0, MOST_SHOWN), busiest(table, 1, MOST_SHOWN)
+    chosen = busiest_members(table, 0, MOST_SHOWN), busiest_members(table, 1, MOST_SHOWN)
     cells = np.full((len(chosen[0]), len(chosen[1]), table.order), UNKNOWN, dtype=np.int64)
     cells[..., 0], cells[..., 1] = chosen[0][:, None], chosen[1][None, :]
     (means,) = read_predictions(
         completer.predictor_, cells.reshape(-1, table.order), methodcaller("mean")
     )
     completed = means.reshape(cells.shape[:2])
-    observed = observed_among(table, chosen)
+    observed = mean_table(table, chosen)
     rows, columns = np.argsort(completed.mean(axis=1)), np.argsort(completed.mean(axis=0))
     told = (
         f"{len(rows):,} {table.axes[0]} and {len(columns):,} {table.axes[1]}"
@@ -168,9 +167,7 @@ def _certainty(completer: Completer, shown: int = 5) -> tuple[str, ...]:
         width = widths.reshape(len(members), _PARTNERS).mean(axis=1)
         order = np.argsort(width, kind="stable")
         labels = table.vocabularies[axis].decode(members)
-        counts = np.bincount(
-            table.index[~np.isnan(table.values), axis], minlength=table.shape[axis]
-        )
+        counts = table.cells_per_member(axis)
         few = min(shown, len(order) // 2)
         picked = [("surest", n) for n in order[:few]]
         picked += [("least sure", n) for n in order[len(order) - few :]]

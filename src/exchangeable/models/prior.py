@@ -21,7 +21,7 @@ from exchangeable.baselines.similarity import Joined, Similarity
 from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.models.memory import MemoryModel
 from exchangeable.values.codecs import ValueStats
-from exchangeable.values.distributions import placed
+from exchangeable.values.distributions import location_for_mean
 
 CELLS_PER_CHUNK = 1 << 16
 """Cells whose means are moved on a scale with ends at a time."""
@@ -140,7 +140,7 @@ class Prior:
         if len(levels) < 2:
             return mean
         parts = zip(mean.split(CELLS_PER_CHUNK), deviation.split(CELLS_PER_CHUNK), strict=True)
-        return torch.cat([placed(*part, levels) for part in parts])
+        return torch.cat([location_for_mean(*part, levels) for part in parts])
 
     def for_new_member(self, axis: int, observed: ExchangeableArray) -> Prior:
         """Return the prior for one new member of an axis, number 0 there, from its own cells."""

@@ -1,7 +1,9 @@
-"""The models inside the package, pretrained on synthetic tables: one for tables of each order."""
+"""The models in the package, pretrained on synthetic tables: one for each order of table."""
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from pathlib import Path
 
 from exchangeable.errors import InputError
@@ -9,24 +11,29 @@ from exchangeable.runtime import checkpoint
 from exchangeable.training.trained_model import TrainedModel
 
 NAME = "pretrained"
-PLACE = Path(__file__).parent / "weights"
+"""The name by which users choose a bundled model."""
+WEIGHTS = Path(__file__).parent / "weights"
 
 
-def orders() -> tuple[int, ...]:
-    """Of the tables that there are models for."""
-    return tuple(order for order in range(1, 10) if checkpoint.exists(_folder(order)))
+@cache
+def bundled_orders() -> tuple[int, ...]:
+    """Return the orders (numbers of axes) with bundled weights."""
+    folders = [folder for folder in WEIGHTS.glob("order-*") if checkpoint.exists(folder)]
+    return tuple(sorted(int(folder.name.removeprefix("order-")) for folder in folders))
 
 
-def shipped(order: int) -> TrainedModel:
-    """The model for tables of so many axes."""
-    if order not in orders():
-        known = " or ".join(map(str, orders())) or "no number of"
+def bundled_model(order: int) -> TrainedModel:
+    """Return a copy of the model for tables of an order; its weights are read and verified once."""
+    if order not in bundled_orders():
+        orders = " or ".join(map(str, bundled_orders())) or "no number of"
         raise InputError(
-            f"the pretrained models are for tables of {known} axes, but this one has {order}: "
+            f"the pretrained models are for tables of {orders} axes, but this one has {order}: "
             f"vmf takes any"
         )
-    return TrainedModel.load(_folder(order))
+    # Callers may move the model to a device or train it, which must not reach other callers.
+    return copy.deepcopy(_load(order))
 
 
-def _folder(order: int) -> Path:
-    return PLACE / f"order-{order}"
+@cache
+def _load(order: int) -> TrainedModel:
+    return TrainedModel.load(WEIGHTS / f"order-{order}")

@@ -34,7 +34,7 @@ _PROBED = 2_000
 
 
 @dataclass(frozen=True, eq=False)
-class Synthetic:
+class SyntheticTable:
     """A drawn table."""
 
     index: Index  # (E, D)
@@ -45,7 +45,7 @@ class Synthetic:
     """Share of the variance that is each cell's own, before values were put on the scale."""
 
 
-def draw(seed: int | Sequence[int], order: int = 2, most: int = 60_000) -> Synthetic:
+def draw_table(seed: int | Sequence[int], order: int = 2, most: int = 60_000) -> SyntheticTable:
     """A table with ``most`` cells at most; the same one for the same seed."""
     if order < 1 or most < 1:
         raise InputError(f"order and most must be 1 or more, but are {order} and {most}")
@@ -60,7 +60,7 @@ def draw(seed: int | Sequence[int], order: int = 2, most: int = 60_000) -> Synth
     index = _observed(rng, shape, wanted, biases, together, further, signal)
     own = signal(index) + np.sqrt(noise) * _noise(rng, index, shape)
     values, scale = _on_a_scale(rng, _by_habit(rng, own, index, shape), index, shape)
-    return Synthetic(index, values, shape, scale, noise)
+    return SyntheticTable(index, values, shape, scale, noise)
 
 
 def _size(rng: Generator, order: int, most: int) -> tuple[tuple[int, ...], int]:

@@ -1,1 +1,5 @@
-"""A table behind HTTP."""
+"""A table behind HTTP: predictions, recommendations and changes, with a page to try them on.
+
+``app`` assembles the service; ``routes`` holds one function per call and ``schemas`` its bodies. An
+``Engine`` predicts from a ``Snapshot``, which a ``Refresher`` keeps in step with the ``Store``.
+"""

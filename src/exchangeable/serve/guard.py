@@ -1,7 +1,7 @@
-"""What stands before every call: who may ask, how much may come, and how many at a time.
+"""Middleware that checks host, token, size and load before a request reaches its route.
 
-A body is read here, within a limit and a time, before anything looks at it. Where more calls are
-under way than can be answered soon, further ones hear so at once instead of waiting in a line.
+Bodies are read here, within limits of size and time. When too many requests are in progress,
+further ones are refused at once with 503 instead of being queued.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 log = logging.getLogger("exchangeable.serve")
 
 UPLOADS = ("/v1/complete", "/v1/look")
-"""Calls that take a file."""
+"""Routes that take a file as their body."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
@@ -29,48 +29,48 @@ HEADERS = {
     "cache-control": "no-store",
 }
 RETRY_AFTER = "1"
-"""Seconds after which who was refused may try again."""
-_WITH_BODY = ("POST", "PUT")
-_WRITING = ("PUT", "DELETE")
+"""Seconds after which a client that was refused with 503 may try again."""
+_METHODS_WITH_BODY = ("POST", "PUT")
+_WRITING_METHODS = ("PUT", "DELETE")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call, and all together, may take."""
+    """Limits of a single request and of all requests in progress."""
 
     body: int = 2**20
-    """Bytes of a call."""
+    """Bytes of a body without a file."""
     upload: int = 32 * 2**20
     """Bytes of a file."""
     calls: int = 64
-    """Under way at a time."""
+    """Reading requests in progress."""
     uploads: int = 2
-    """Beside these, with a file."""
+    """Requests with a file in progress, beside the others."""
     writes: int = 8
-    """Beside these, that change something."""
+    """Writing requests in progress, beside the others."""
     seconds: float = 20.0
-    """For a body to arrive, or for a part of an answer to be taken."""
+    """Seconds for a body to arrive, or for the client to receive a part of the response."""
     cells: int = 10_000
-    """Of a call."""
+    """Cells of a request."""
     rows: int = 1_000_000
-    """Of a file, and cells that are answered for it."""
+    """Rows of a file, and cells that are predicted for it."""
 
 
 class Refused(Exception):
-    """A call that is not let in."""
+    """A request that does not reach its route."""
 
-    def __init__(self, status: int, why: str, **headers: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str, **headers: str) -> None:
+        super().__init__(reason)
         self.status, self.headers = status, headers
 
 
-Watched = Callable[[str, str, int, float], None]
-"""Hears of every call: method, route, status, seconds."""
+OnResponse = Callable[[str, str, int, float], None]
+"""Called after every response with method, route, status and seconds."""
 
 
 class Guard:
-    """ASGI middleware."""
+    """ASGI middleware that admits or refuses requests."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class Guard:
         limits: Limits,
         token: str | None,
         hosts: frozenset[str] | None,
-        watched: Watched,
+        on_response: OnResponse,
     ) -> None:
-        self.app, self.limits, self.watched = app, limits, watched
+        self.app, self.limits, self.on_response = app, limits, on_response
         self.token = None if token is None else token.encode()
         self.hosts = hosts
-        """Names that the service goes by; none: any."""
-        self.under_way = {"calls": 0, "uploads": 0, "writes": 0}
+        """Host names that requests may use; None allows any."""
+        self.in_progress = {"calls": 0, "uploads": 0, "writes": 0}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,104 +92,108 @@ class Guard:
             return
         started, status = time.perf_counter(), [500]
 
-        async def telling(message: Message) -> None:
+        async def send_checked(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status[0] = message["status"]
-                known = {name for name, _ in message.get("headers", [])}
-                more = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
-                message["headers"] = [
-                    *message.get("headers", []), *(h for h in more if h[0] not in known)
-                ]  # fmt: skip
-            async with asyncio.timeout(self.limits.seconds):  # who takes no answer is left
+                headers = message.get("headers", [])
+                present = {name for name, _ in headers}
+                defaults = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
+                message["headers"] = [*headers, *(h for h in defaults if h[0] not in present)]
+            async with asyncio.timeout(self.limits.seconds):  # a client that does not read is left
                 await send(message)
 
         try:
-            await self._let_in(scope, receive, telling)
+            await self._admit(scope, receive, send_checked)
         except Refused as refused:
-            await _answer(refused, telling)
+            await _respond(refused, send_checked)
         except (TimeoutError, ClientDisconnect):
-            log.warning("an answer was not taken")
+            log.warning("response not received")
         finally:
-            route = getattr(scope.get("route"), "path", None) or "-"  # without anybody's label
-            method = scope["method"] if scope["method"] in _METHODS else "-"  # anybody makes one up
-            self.watched(method, route, status[0], time.perf_counter() - started)
+            route = (
+                getattr(scope.get("route"), "path", None) or "-"
+            )  # the template, without labels of members
+            # Clients may invent methods, which would each become a series of the metrics.
+            method = scope["method"] if scope["method"] in _METHODS else "-"
+            self.on_response(method, route, status[0], time.perf_counter() - started)
 
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         self._check_host(headers)
         if not path.startswith("/v1/"):
             await self.app(scope, receive, send)
             return
         self._check_token(headers)
-        upload, writing = path in UPLOADS, scope["method"] in _WRITING
+        upload, writing = path in UPLOADS, scope["method"] in _WRITING_METHODS
         kind = "uploads" if upload else "writes" if writing else "calls"
-        if self.under_way[kind] >= getattr(self.limits, kind):
+        if self.in_progress[kind] >= getattr(self.limits, kind):
             raise Refused(
-                503, f"too many {kind} are under way: try again", **{"retry-after": RETRY_AFTER}
+                503, f"too many {kind} are in progress: try again", **{"retry-after": RETRY_AFTER}
             )
-        self.under_way[kind] += 1
+        self.in_progress[kind] += 1
         try:
             body = b""
-            if scope["method"] in _WITH_BODY:
-                most = self.limits.upload if upload else self.limits.body
-                body = await self._body(headers, receive, most)
-            await self.app(scope, _replayed(body, receive), send)
+            if scope["method"] in _METHODS_WITH_BODY:
+                max_bytes = self.limits.upload if upload else self.limits.body
+                body = await self._read_body(headers, receive, max_bytes)
+            await self.app(scope, _replay(body, receive), send)
         finally:
-            self.under_way[kind] -= 1
+            self.in_progress[kind] -= 1
 
     def _check_host(self, headers: Headers) -> None:
-        """A page elsewhere may have its own name lead here: it is not let in by that name."""
+        """Refuse foreign host names: another site may point its own name at this address."""
         if self.hosts is None:
             return
         name = headers.get("host", "")
         name = name.rsplit(":", 1)[0] if not name.endswith("]") else name
         if name.lower() not in self.hosts:
-            raise Refused(421, f"this service does not go by the name {name[:100]!r}")
+            raise Refused(421, f"{name[:100]!r} is not a host name of this service")
 
     def _check_token(self, headers: Headers) -> None:
         if self.token is None:
             return
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        same = hmac.compare_digest(given.strip().encode(), self.token)
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        same = hmac.compare_digest(token.strip().encode(), self.token)
         if kind.lower() != "bearer" or not same:
-            raise Refused(401, "a bearer token is needed", **{"www-authenticate": "Bearer"})
+            raise Refused(401, "a bearer token is required", **{"www-authenticate": "Bearer"})
 
-    async def _body(self, headers: Headers, receive: Receive, most: int) -> bytes:
-        told = headers.get("content-length", "0")
-        if not told.isdecimal() or int(told) > most:
-            raise Refused(413, f"at most {most:,} bytes are taken, but {told[:30]} come")
+    async def _read_body(self, headers: Headers, receive: Receive, max_bytes: int) -> bytes:
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > max_bytes:
+            raise Refused(
+                413, f"a body may have at most {max_bytes:,} bytes, but has {length[:30]}"
+            )
         parts, size = [], 0
         try:
             async with asyncio.timeout(self.limits.seconds):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Refused(400, "the call broke off")
+                        raise Refused(400, "the request broke off")
                     part = message.get("body", b"")
                     size += len(part)
-                    if size > most:
-                        raise Refused(413, f"at most {most:,} bytes are taken, but more come")
+                    if size > max_bytes:
+                        raise Refused(413, f"a body may have at most {max_bytes:,} bytes")
                     parts.append(part)
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            raise Refused(408, "the call took too long to arrive") from None
+            raise Refused(408, "the request took too long to arrive") from None
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body that was read, and then whatever comes."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Receive the body that was read, and then further messages."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> Message:
-        return waiting.pop() if waiting else await receive()
+    async def receive_again() -> Message:
+        return pending.pop() if pending else await receive()
 
-    return again
+    return receive_again
 
 
-async def _answer(refused: Refused, send: Send) -> None:
+async def _respond(refused: Refused, send: Send) -> None:
     body = json.dumps({"error": str(refused)}).encode()
     headers = {"content-type": "application/json", **refused.headers}
-    if refused.status in (408, 413):  # what was not read would be taken for the next call
+    if refused.status in (408, 413):  # bytes not read would be taken for the next request
         headers["connection"] = "close"
     await send(
         {

@@ -1,8 +1,7 @@
-"""How large a Parquet file is once it is unpacked, found out without unpacking it.
+"""The uncompressed size of a Parquet file, measured without uncompressing it.
 
-A few megabytes may hold gigabytes, and what stands at the end of a file may be wrong; so all
-headers of pages are read, by which whoever unpacks them goes, too. They are in Thrift's compact
-protocol.
+A few megabytes may hold gigabytes, and the sizes in the footer may be wrong. So the headers of all
+pages are read, which decoders follow too. They are in Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -11,124 +10,123 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-LARGEST_END = 2**20
-"""Bytes of what stands at the end of a file: more is not read."""
-MOST_PAGES = 100_000
+MAX_FOOTER_BYTES = 2**20
+MAX_PAGES = 100_000
 _MAGIC = b"PAR1"
-_DEEPEST = 30
+_MAX_DEPTH = 30
 
 
 class NotParquet(ValueError):
-    """What stands there is not Parquet."""
+    """The content is not a valid Parquet file."""
 
 
 @dataclass(frozen=True)
-class Size:
-    """Of all pages of a file."""
+class ParquetSize:
+    """Total uncompressed size of a Parquet file's pages."""
 
     bytes: int
     values: int
-    """Of the column that has the most."""
+    """Number of values of the longest column."""
 
 
-def unpacked(content: bytes) -> Size:
-    """Of a file's content."""
+def measure(content: bytes) -> ParquetSize:
+    """Add up the uncompressed sizes in the headers of all pages."""
     if len(content) < 12 or content[-4:] != _MAGIC:
-        raise NotParquet("it does not end as it should")
+        raise NotParquet("it does not end with PAR1")
     length = int.from_bytes(content[-8:-4], "little")
-    if length > min(LARGEST_END, len(content) - 12):
-        raise NotParquet(f"its end takes {length:,} bytes")
-    end, _ = _struct(content, len(content) - 8 - length, 0)
+    if length > min(MAX_FOOTER_BYTES, len(content) - 12):
+        raise NotParquet(f"its footer has {length:,} bytes")
+    footer, _ = _read_struct(content, len(content) - 8 - length, 0)
     size, values, pages = 0, [0], 0
-    for group in _list(end.get(4)):
-        for number, column in enumerate(_list(_fields(group).get(1))):
-            values += [0] * (number + 1 - len(values))
-            for header in _pages(content, _fields(_fields(column).get(3))):
-                size += max(_whole(header.get(2)), 0)
-                values[number] += _values(header)
+    for group in _list(footer.get(4)):
+        for at, column in enumerate(_list(_fields(group).get(1))):
+            values += [0] * (at + 1 - len(values))
+            for header in _page_headers(content, _fields(_fields(column).get(3))):
+                size += max(_integer(header.get(2)), 0)
+                values[at] += _values(header)
                 pages += 1
-                if pages > MOST_PAGES:  # columns may share pages, so that they would have no end
-                    raise NotParquet(f"it has more than {MOST_PAGES:,} pages")
-    return Size(size, max(values))
+                if pages > MAX_PAGES:  # columns may share pages, which would then never end
+                    raise NotParquet(f"it has more than {MAX_PAGES:,} pages")
+    return ParquetSize(size, max(values))
 
 
-def _pages(content: bytes, column: dict[int, Any]) -> Iterator[dict[int, Any]]:
-    """Headers of the pages of a column in a group of rows."""
-    at, length = _whole(column.get(9)), _whole(column.get(7))
-    dictionary = _whole(column.get(11, 0))
+def _page_headers(content: bytes, column: dict[int, Any]) -> Iterator[dict[int, Any]]:
+    """Yield the headers of the pages of a column in a row group."""
+    at, length = _integer(column.get(9)), _integer(column.get(7))
+    dictionary = _integer(column.get(11, 0))
     at = min(at, dictionary) if dictionary > 0 else at
     last = at + length
     if not 4 <= at <= last <= len(content):
-        raise NotParquet("a column is beyond its end")
+        raise NotParquet("a column extends beyond the file")
     while at < last:
-        header, at = _struct(content, at, 0)
-        at += max(_whole(header.get(3)), 0)
+        header, at = _read_struct(content, at, 0)
+        at += max(_integer(header.get(3)), 0)
         yield header
 
 
 def _values(header: dict[int, Any]) -> int:
-    kinds = (5, 8)  # data, of the first and of the second version
-    return sum(max(_whole(_fields(header[kind]).get(1)), 0) for kind in kinds if kind in header)
+    kinds = (5, 8)  # data pages of version 1 and version 2
+    return sum(max(_integer(_fields(header[kind]).get(1)), 0) for kind in kinds if kind in header)
 
 
-def _struct(content: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Fields by number, and where they end."""
-    if depth > _DEEPEST:
-        raise NotParquet("it is nested too deep")
+def _read_struct(content: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Fields of a struct by number, and the position after it."""
+    if depth > _MAX_DEPTH:
+        raise NotParquet("it is nested too deeply")
     fields: dict[int, Any] = {}
     number = 0
     while True:
-        head, at = _byte(content, at)
+        head, at = _read_byte(content, at)
         if not head & 15:
             return fields, at
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _number(content, at)
+            number, at = _read_zigzag(content, at)
         kind = head & 15
-        if kind in (1, 2):  # the kind itself tells which
+        if kind in (1, 2):  # the type itself holds the value
             fields[number] = kind == 1
         else:
-            fields[number], at = _value(content, at, kind, depth + 1)
+            fields[number], at = _read_value(content, at, kind, depth + 1)
 
 
-def _value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _read_value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (1, 2, 3):
-        return _byte(content, at)
+        return _read_byte(content, at)
     if kind in (4, 5, 6):
-        return _number(content, at)
+        return _read_zigzag(content, at)
     if kind == 7:
         return None, at + 8
     if kind == 8:
-        length, at = _varint(content, at)
-        return None, at + length  # texts are of no interest
+        length, at = _read_varint(content, at)
+        return None, at + length  # texts are skipped
     if kind in (9, 10):
-        head, at = _byte(content, at)
-        many, kind = head >> 4, head & 15
-        if many == 15:
-            many, at = _varint(content, at)
-        if many > len(content) - at:
-            raise NotParquet("a list is longer than all")
-        found = []
-        for _ in range(many):
-            value, at = _value(content, at, kind, depth + 1)
-            found.append(value)
-        return found, at
+        head, at = _read_byte(content, at)
+        length, kind = head >> 4, head & 15
+        if length == 15:
+            length, at = _read_varint(content, at)
+        if length > len(content) - at:
+            raise NotParquet("a list is longer than the file")
+        values = []
+        for _ in range(length):
+            value, at = _read_value(content, at, kind, depth + 1)
+            values.append(value)
+        return values, at
     if kind == 12:
-        return _struct(content, at, depth)
-    raise NotParquet("a kind of value that has no place here")
+        return _read_struct(content, at, depth)
+    raise NotParquet(f"it has a value of unknown type {kind}")
 
 
-def _byte(content: bytes, at: int) -> tuple[int, int]:
+def _read_byte(content: bytes, at: int) -> tuple[int, int]:
     if not 0 <= at < len(content):
         raise NotParquet("it ends too early")
     return content[at], at + 1
 
 
-def _varint(content: bytes, at: int) -> tuple[int, int]:
+def _read_varint(content: bytes, at: int) -> tuple[int, int]:
     value, shift = 0, 0
     while shift < 70:
-        part, at = _byte(content, at)
+        part, at = _read_byte(content, at)
         value |= (part & 127) << shift
         if part < 128:
             return value, at
@@ -136,12 +134,12 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
     raise NotParquet("a number is too long")
 
 
-def _number(content: bytes, at: int) -> tuple[int, int]:
-    value, at = _varint(content, at)
+def _read_zigzag(content: bytes, at: int) -> tuple[int, int]:
+    value, at = _read_varint(content, at)
     return (value >> 1) ^ -(value & 1), at
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     if not isinstance(value, int):
         raise NotParquet("a number is missing")
     return value

@@ -1,4 +1,7 @@
-"""What goes into the calls of the service and comes out of them."""
+"""Bodies of the service's requests and responses.
+
+The names of these classes and of their fields are part of the interface: /openapi.json shows them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from exchangeable.data.options import TableOptions
 from exchangeable.serve.snapshot import Snapshot, Status
 from exchangeable.serve.uploads import Upload
 
-Label = Annotated[StrictStr | StrictInt, Field(description="Of a member: a text or whole number.")]
+Label = Annotated[
+    StrictStr | StrictInt, Field(description="Label of a member: a text or a whole number.")
+]
 Value = Annotated[float, Field(allow_inf_nan=False, strict=False)]
-MOST_RATINGS = 200
-MOST_RECOMMENDED = 1000
+MAX_RATINGS = 200
+MAX_RECOMMENDED = 1000
 
 
 class _Strict(BaseModel):
@@ -20,42 +26,47 @@ class _Strict(BaseModel):
 
 
 class Pools(_Strict):
-    """What answers are from."""
+    """State of the table that a response was computed from."""
 
-    version: int = Field(description="Changes up to this one are taken in.")
+    version: int = Field(description="All changes up to this version are included.")
     refreshed_version: int = Field(
-        description="All cells were read together then: nothing is left of what was deleted before."
+        description="Version at which the whole table was last read. Cells deleted up to this "
+        "version have left no trace."
     )
-    age_seconds: float = Field(description="Since all cells were read together.")
+    age_seconds: float = Field(description="Seconds since the whole table was last read.")
 
     @classmethod
-    def of(cls, standing: Snapshot) -> Pools:
-        age = round(standing.age, 3)
+    def of(cls, snapshot: Snapshot) -> Pools:
+        age = round(snapshot.age, 3)
         return cls(
-            version=standing.version, refreshed_version=standing.read_version, age_seconds=age
+            version=snapshot.version, refreshed_version=snapshot.read_version, age_seconds=age
         )
 
 
 class Problem(_Strict):
-    """What was wrong."""
+    """The reason why a request failed, in one line."""
 
     error: str
 
 
 class Asked(_Strict):
-    """Cells to be answered."""
+    """Cells to predict."""
 
     cells: list[list[Label]] = Field(
-        min_length=1, description="Of each cell the labels of its members, by axis."
+        min_length=1, description="One list of labels per cell, in the order of the axes."
     )
-    coverage: float = Field(default=0.8, gt=0, lt=1, description="Of the interval.")
+    coverage: float = Field(
+        default=0.8, gt=0, lt=1, description="Probability that the interval covers."
+    )
 
 
 class Answer(_Strict):
     mean: float
     low: float
     high: float
-    probabilities: list[float] | None = Field(description="Of each level, where there are some.")
+    probabilities: list[float] | None = Field(
+        description="Probability of each level, if the scale has levels."
+    )
 
 
 class Predicted(_Strict):
@@ -65,21 +76,25 @@ class Predicted(_Strict):
 
 
 class Wanted(_Strict):
-    """Recommendations for a member that is known, or for ratings, which are not stored."""
+    """A request for recommendations, for a known member or for ratings, which are not stored."""
 
-    axis: str | None = Field(default=None, description="Of the member; the first if none.")
-    member: Label | None = None
-    ratings: list[tuple[Label, Value]] = Field(default=[], max_length=MOST_RATINGS)
-    given: dict[str, Label] = Field(
-        default={}, description="Members of other axes, where there are more than two."
+    axis: str | None = Field(
+        default=None, description="Axis of the member; the first axis if omitted."
     )
-    n: int = Field(default=10, ge=1, le=MOST_RECOMMENDED)
-    why: bool = Field(default=False, description="Whether to tell what each rating did.")
+    member: Label | None = None
+    ratings: list[tuple[Label, Value]] = Field(default=[], max_length=MAX_RATINGS)
+    given: dict[str, Label] = Field(
+        default={}, description="Fixed members of other axes, if there are more than two axes."
+    )
+    n: int = Field(default=10, ge=1, le=MAX_RECOMMENDED)
+    why: bool = Field(
+        default=False, description="Whether to return the effect of each rating on each prediction."
+    )
 
 
 class Reason(_Strict):
     label: Label
-    moved: float = Field(description="The answer, less what it would be without this rating.")
+    moved: float = Field(description="The prediction minus the prediction without this rating.")
 
 
 class Recommendation(_Strict):
@@ -97,20 +112,23 @@ class Recommendations(_Strict):
 
 
 class Cells(_Strict):
-    """Cells with their values, in place of what they were or new."""
+    """Cells with their values. They are added, or replace the value that a cell has."""
 
     cells: list[tuple[list[Label], Value]] = Field(min_length=1)
 
 
 class Written(_Strict):
-    """Durable: a restart loses nothing of it."""
+    """A durable change: a restart loses nothing of it."""
 
-    version: int = Field(description="From this version on it is in the answers.")
+    version: int = Field(description="Predictions from this version on include the cells.")
     cells: int
 
 
 class Deleted(_Strict):
-    """Durable; and nothing of it is left in answers whose pools are of this version or later."""
+    """A durable deletion.
+
+    Responses whose refreshed_version is gone_with_version or later hold no trace of the cells.
+    """
 
     gone_with_version: int
     cells: int
@@ -148,9 +166,9 @@ class About(_Strict):
 
 class Health(_Strict):
     status: Status = Field(
-        description="Failing: answers go on as they were, and do not follow the database."
+        description="failing: predictions continue from the last state, without later changes."
     )
-    behind: int = Field(description="Changes that are durable and not yet in the answers.")
+    behind: int = Field(description="Number of durable changes that predictions do not include.")
 
 
 class Picture(_Strict):
@@ -168,7 +186,7 @@ class Size(_Strict):
 
 
 class Look(_Strict):
-    """What a file holds, and what becomes of it."""
+    """A summary of a file, with a picture of the table before and after completion."""
 
     found: list[str]
     notes: list[str]
@@ -181,12 +199,17 @@ class Look(_Strict):
 
 
 class Reading(_Strict):
-    """How a file is to be read."""
+    """Options for reading a file."""
 
-    axes: str | None = Field(default=None, max_length=500, description="Label columns: a,b")
+    axes: str | None = Field(
+        default=None, max_length=500, description="Label columns, separated by commas: a,b"
+    )
     value: str | None = Field(default=None, max_length=200, description="The value column.")
     duplicates: Literal["error", "mean", "last", "first", "max"] = "error"
-    all: bool = Field(default=False, description="Every cell, and not only those without a value.")
+    all: bool = Field(
+        default=False, description="Predict every cell, not only those without a value."
+    )
 
-    def sent(self, content: bytes) -> Upload:
-        return Upload(content, self.axes, self.value, self.duplicates)
+    def upload(self, content: bytes) -> Upload:
+        axes = tuple(self.axes.split(",")) if self.axes else None
+        return Upload(content, TableOptions(axes, self.value, duplicates=self.duplicates))

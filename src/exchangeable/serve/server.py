@@ -1,4 +1,4 @@
-"""From a table to a service that listens: the database, who answers, who may ask."""
+"""Runs the service as a process: address and token, models, uvicorn, logs."""
 
 from __future__ import annotations
 
@@ -26,41 +26,42 @@ from exchangeable.completion.predictors import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve.app import create_app
-from exchangeable.serve.engine import Engine, Make
+from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import Limits
+from exchangeable.serve.refresher import MakeCompleter
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON
 
-LEAST_TOKEN = 16
-"""Characters: fewer could be guessed."""
-DRAINED = 8
-"""Seconds that calls under way have to end when the service is to stop."""
-ENDED = 10
-"""Seconds after which it ends in any case: what was acknowledged is durable."""
-CONNECTIONS = 1000
-"""At a time."""
+MIN_TOKEN_LENGTH = 16
+"""Minimum number of characters of a token: shorter ones could be guessed."""
+DRAIN_SECONDS = 8
+"""Seconds that requests in progress have to end when the service stops."""
+EXIT_SECONDS = 10
+"""Seconds after which the process exits in any case: acknowledged changes are durable."""
+MAX_CONNECTIONS = 1000
+"""Maximum simultaneous connections."""
 
 log = logging.getLogger("exchangeable.serve")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the service listens, and to whom."""
+    """Where the service listens, and who may use it."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     token: str | None = None
     anyone: bool = False
-    """Whether it may be reached from elsewhere without a token."""
+    """Whether other machines may use the service without a token."""
 
     def __post_init__(self) -> None:
-        if not self._here and self.token is None and not self.anyone:
+        if not self._is_local and self.token is None and not self.anyone:
             raise InputError(
-                f"at {self.host} anyone could read and change the table: a token is needed "
-                f"(--token-file), or --anyone"
+                f"at {self.host} anyone could read and change the table: give a token "
+                f"(--token-file), or --anyone to allow it"
             )
 
     @property
-    def _here(self) -> bool:
+    def _is_local(self) -> bool:
         if self.host == "localhost":
             return True
         try:
@@ -70,54 +71,54 @@ class Address:
 
     @property
     def hosts(self) -> frozenset[str] | None:
-        """Names that calls may use, where nothing else keeps strangers out."""
+        """Host names that requests may use; None (any) with a token or ``anyone``."""
         if self.token is not None or self.anyone:
             return None
         return frozenset({"localhost", "127.0.0.1", "[::1]", self.host})
 
-    def bound(self) -> socket.socket:
-        """Found out first of all, before anything is read."""
+    def bind(self) -> socket.socket:
+        """Bind a socket, before the table is read: a port in use is reported at once."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        # By its protocol asyncio knows that answers are to go out at once: else 40 ms are waited.
-        taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # asyncio sends small responses at once only if the protocol is set: else they wait 40 ms.
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            taken.bind((self.host.strip("[]"), self.port))
+            bound.bind((self.host.strip("[]"), self.port))
         except (OSError, OverflowError) as error:
-            taken.close()
+            bound.close()
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"{self.host}:{self.port} cannot be listened at: {reason}") from None
-        return taken
+            raise InputError(f"cannot listen at {self.host}:{self.port}: {reason}") from None
+        return bound
 
 
-def token_in(path: Path) -> str:
-    """The token in a file, without the line feed at its end."""
+def read_token(path: Path) -> str:
+    """Read a token from a file, without the line feed at its end."""
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not plain text"
         raise InputError(f"{path}: the token cannot be read ({reason})") from None
-    if len(token) < LEAST_TOKEN or any(letter.isspace() for letter in token):
+    if len(token) < MIN_TOKEN_LENGTH or any(character.isspace() for character in token):
         raise InputError(
-            f"{path}: a token of {LEAST_TOKEN} characters or more without spaces is needed, but "
-            f"it has {len(token)}"
+            f"{path}: a token must have at least {MIN_TOKEN_LENGTH} characters and no spaces, but "
+            f"this has {len(token)} characters"
         )
     return token
 
 
-def completer_factory(model: str, seed: int, device: str) -> Make:
-    """Who reads a table, whenever that is needed: nothing is trained."""
+def completer_factory(model: str, seed: int, device: str) -> MakeCompleter:
+    """Return the function that fits a completer at each refresh; it must not train."""
     check_model(model)
-    if model in ("self-supervised", "factorized"):
+    if model in ("residual", "factorized"):
         raise InputError(
-            f"{model} would be trained anew at each refresh: train it, save it, and serve its "
-            f"folder"
+            f"{model} would be trained anew at each refresh: train it, save it, and serve the "
+            f"saved folder"
         )
     return lambda table: Completer(model, seed=seed, device=device).fit_table(table)
 
 
-def factory_like(completer: Completer) -> Make:
-    """The same, with the model of a completer that was saved."""
+def saved_completer_factory(completer: Completer) -> MakeCompleter:
+    """Return the function that fits completers with the model of a saved one."""
     predictor = completer.predictor_
     if (
         not isinstance(predictor, ModelPredictor)
@@ -125,61 +126,65 @@ def factory_like(completer: Completer) -> Make:
     ):
         return completer_factory(str(completer.model), completer.seed, completer.device)
 
-    def read(table: Table) -> Completer:
-        found = copy.copy(completer)
-        found._take(update.reread(completer._fitted(), table))
-        return found
+    def make(table: Table) -> Completer:
+        refitted = copy.copy(completer)
+        refitted._take(update.reread(completer._fitted(), table))
+        return refitted
 
-    return read
+    return make
 
 
-def serve(desk: Engine, at: Address, taken: socket.socket, limits: Limits | None = None) -> None:
-    """Until it is stopped, and then until calls under way are answered."""
-    _log_in_lines()
-    app = create_app(desk, limits=limits, token=at.token, hosts=at.hosts, watched=_heard)
+def serve(
+    engine: Engine, address: Address, bound: socket.socket, limits: Limits | None = None
+) -> None:
+    """Serve until stopped, and then until the requests in progress have ended."""
+    _log_as_json()
+    app = create_app(
+        engine, limits=limits, token=address.token, hosts=address.hosts, on_response=_log_response
+    )
     config = uvicorn.Config(
         app,
-        limit_concurrency=CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=DRAINED,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
     )
-    with suppress(KeyboardInterrupt):  # raised again once all is ended, as it was asked to
-        _Server(config).run(sockets=[taken])
+    with suppress(KeyboardInterrupt):  # uvicorn raises it again after its own shutdown
+        _Server(config).run(sockets=[bound])
 
 
 class _Server(uvicorn.Server):
-    """Ends in time, even while a file is completed, which nothing can stop."""
+    """Exits in time, even while a file is completed, which cannot be interrupted."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        last = threading.Timer(ENDED, os._exit, (0,))
-        last.daemon = True
-        last.start()
+        timer = threading.Timer(EXIT_SECONDS, os._exit, (0,))
+        timer.daemon = True
+        timer.start()
 
 
-def _heard(method: str, route: str, status: int, seconds: float) -> None:
-    told = {"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 2)}
-    log.info("call", extra={"told": told})
+def _log_response(method: str, route: str, status: int, seconds: float) -> None:
+    fields = {"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 2)}
+    log.info("call", extra={"fields": fields})
 
 
-class _Lines(logging.Formatter):
-    """A JSON object a line: what happened, never what people rated."""
+class _JsonFormatter(logging.Formatter):
+    """One JSON object per line, without labels or values of the table."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
-            **getattr(record, "told", {}),
+            **getattr(record, "fields", {}),
         }
-        return json.dumps(told)
+        return json.dumps(fields)
 
 
-def _log_in_lines() -> None:
+def _log_as_json() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
+    handler.setFormatter(_JsonFormatter())
     for name in ("exchangeable.serve", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

@@ -1,4 +1,4 @@
-"""What is answered from, what comes to change it, and what is answered."""
+"""The immutable state that the service predicts from, and the changes that replace it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from exchangeable.arrays.cells import Floats
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve.store import Cell, Label
@@ -16,28 +15,29 @@ Status = Literal["ok", "refreshing", "failing"]
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What is answered from."""
+    """A fitted completer and the version of the database that it reflects."""
 
     completer: Completer | None
     """None while the table has no cell."""
     version: int
-    """Of the database: all changes up to it are taken in."""
+    """Version of the database up to which all changes are included."""
     read_version: int
-    """Of the last reading of all cells together: of what was deleted before it nothing is left."""
+    """Version at the last refresh. Cells deleted before it have left no trace in the completer."""
     read_at: float
     refreshes: int = 0
-    gone: frozenset[tuple[int, Label]] = frozenset()
-    """Members that were deleted since."""
+    deleted_members: frozenset[tuple[int, Label]] = frozenset()
+    """Members (axis, label) deleted after ``read_version``."""
 
     @property
     def age(self) -> float:
-        """Seconds since all cells were read together."""
+        """Seconds since the last refresh."""
         return time.monotonic() - self.read_at
 
     @property
     def ready(self) -> Completer:
+        """The completer; raises ``NoCells`` while the table is empty."""
         if self.completer is None:
-            raise NoCells("the table has no cells yet: there is nothing to answer from")
+            raise NoCells("the table has no cells yet: there is nothing to predict from")
         return self.completer
 
 
@@ -46,45 +46,15 @@ class NoCells(InputError):
 
 
 class Busy(Failed):
-    """Others write, for longer than anybody should wait."""
+    """The lock for writing was not free within ``WRITER_TIMEOUT``."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What was written, in the order of versions."""
+    """A committed change of the database."""
 
     version: int
     cells: tuple[tuple[Cell, float], ...] = ()
-    member: tuple[int, Label] | None = None
-    """Who is to be forgotten."""
-    again: bool = False
-    """Whether it takes a look at all cells."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """For cells: (Q,) each, and (Q, L) where there are levels."""
-
-    mean: Floats
-    low: Floats
-    high: Floats
-    probabilities: Floats | None
-
-
-@dataclass(frozen=True)
-class Moved:
-    """How far one of the ratings moved an answer."""
-
-    label: Label
-    by: float
-
-
-@dataclass(frozen=True)
-class Recommended:
-    """A cell, its answer, and which ratings moved it."""
-
-    labels: dict[str, Label]
-    mean: float
-    low: float
-    high: float
-    why: tuple[Moved, ...] = ()
+    deleted_member: tuple[int, Label] | None = None
+    needs_refresh: bool = False
+    """Whether the change cannot be added to the pools, so that all cells must be read again."""

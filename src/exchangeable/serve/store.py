@@ -1,7 +1,7 @@
-"""Where interactions live: a database, so that what was acknowledged is there after any stop.
+"""Durable storage of a table's cells, in SQLite or PostgreSQL.
 
-SQLite or PostgreSQL. Every change is one transaction, which also counts up a version; so a version
-tells exactly which cells there are, before a restart and after it.
+Every change is one transaction, which also increments a version. A version therefore identifies one
+set of cells, before a restart and after it.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from exchangeable.values.scale import Kind, Scale
 
 Label = str | int
 Cell = tuple[Label, ...]
-"""Labels of its members, one for each axis."""
+"""Labels of a cell's members, one for each axis."""
 
-LONGEST = 500
-"""Characters of a label."""
-LONGEST_KEY = 2000
-"""Bytes of all labels of a cell, which PostgreSQL finds it by."""
-_AT_ONCE = 5000  # rows in one statement
-_WAIT = 5  # seconds for a writer elsewhere, or for a server that is not there
-_STATEMENT = 60  # seconds
+MAX_LABEL_LENGTH = 500
+"""Maximum number of characters of a label."""
+MAX_KEY_BYTES = 2000
+"""Maximum size of all labels of a cell together, which are its key in PostgreSQL's index."""
+_ROWS_PER_STATEMENT = 5000
+_WAIT = 5  # seconds to wait for another writer, or for a server that does not respond
+_STATEMENT = 60  # seconds until PostgreSQL gives up a statement
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a table beside its cells; it stays while cells come and go."""
+    """What the database stores about a table beside its cells; it does not change with them."""
 
     source: str
-    """What it was made from."""
+    """The file, dataset or saved completer that the table was read from."""
     axes: tuple[str, ...]
     whole: tuple[bool, ...]
-    """Of each axis, whether its labels are whole numbers; else they are texts."""
+    """Whether the labels of each axis are whole numbers; otherwise they are texts."""
     value: str | None
     kind: Kind
     levels: tuple[float, ...]
     completer: bool = False
-    """Whether ``source`` is the folder of a completer, which is needed again."""
+    """Whether ``source`` is the folder of a saved completer, which later starts load again."""
 
     @classmethod
     def of(cls, source: str, table: Table, *, completer: bool = False) -> Facts:
@@ -63,7 +63,7 @@ class Facts:
         return cls(source, table.axes, whole, table.value_name, scale.kind, scale.levels, completer)
 
     @classmethod
-    def of_json(cls, text: str) -> Facts:
+    def from_json(cls, text: str) -> Facts:
         stored: dict[str, Any] = json.loads(text)
         lists = {name: tuple(v) for name, v in stored.items() if isinstance(v, list)}
         return cls(**{**stored, **lists})
@@ -72,23 +72,39 @@ class Facts:
     def scale(self) -> Scale:
         return Scale(self.kind, self.levels)
 
-    def written(self, axis: int, label: Label) -> str:
-        """A label as the database has it; raises if the axis can have no such label."""
+    def to_text(self, axis: int, label: Label) -> str:
+        """A label as the database stores it; raises if the axis cannot have such a label."""
         name, text = self.axes[axis], str(label)
         if self.whole[axis]:
             if not _WHOLE.fullmatch(text) or str(int(text)) != text:
-                raise InputError(f"labels of {name!r} are whole numbers, but this is {text[:60]!r}")
+                raise InputError(
+                    f"labels of {name!r} must be whole numbers, but one is {text[:60]!r}"
+                )
             return text
-        if not text or len(text) > LONGEST:
+        if not text or len(text) > MAX_LABEL_LENGTH:
             raise InputError(
-                f"a label of {name!r} has 1 to {LONGEST} characters, but this has {len(text)}"
+                f"labels of {name!r} must have 1 to {MAX_LABEL_LENGTH} characters, but one has "
+                f"{len(text)}"
             )
         if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise InputError(f"a label of {name!r} holds characters that are none: {text[:60]!r}")
+            raise InputError(
+                f"labels of {name!r} must be valid text without null characters, but one is "
+                f"{text[:60]!r}"
+            )
         return text
 
-    def read(self, axis: int, text: str) -> Label:
+    def normalise(self, axis: int, label: Label) -> Label:
+        """A label with the type of its axis: 7 and "7" are one label."""
+        text = self.to_text(axis, label)
         return int(text) if self.whole[axis] else text
+
+    def check_length(self, cell: Cell) -> None:
+        """Raise unless a cell has one label per axis."""
+        if len(cell) != len(self.axes):
+            raise InputError(
+                f"a cell must have {len(self.axes)} labels ({', '.join(self.axes)}), but one has "
+                f"{len(cell)}"
+            )
 
 
 _LIMITS: dict[str, Any] = {
@@ -96,11 +112,11 @@ _LIMITS: dict[str, Any] = {
     "tcp_user_timeout": 1000 * _WAIT,
     "options": f"-c lock_timeout={1000 * _WAIT} -c statement_timeout={1000 * _STATEMENT}",
 }
-"""For PostgreSQL, which would wait for ever."""
+"""Time limits for PostgreSQL, which would otherwise wait without end."""
 
 
 class Store:
-    """A table's cells in a database."""
+    """The cells of one table in a database."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -111,18 +127,18 @@ class Store:
             sa.Column("facts", sa.Text, nullable=False),
             sa.Column("version", sa.BigInteger, nullable=False),
         )
-        self._facts = self._known()
+        self._facts = self._load_facts()
 
     @classmethod
     def open(cls, url: str) -> Store:
-        """The database at an address such as sqlite:///ratings.db; it is made if there is none."""
+        """Open the database at a URL such as sqlite:///ratings.db; SQLite's file may be new."""
         try:
             address = sa.make_url(url)
             if address.get_backend_name() == "sqlite":
                 if address.database in (None, "", ":memory:"):
-                    raise InputError(f"a database is kept in a file, but {url} names none")
+                    raise InputError(f"the database must be kept in a file, but {url} names none")
                 engine = sa.create_engine(address, connect_args={"timeout": _WAIT})
-                sa.event.listen(engine, "connect", _durably)
+                sa.event.listen(engine, "connect", _configure_sqlite)
                 sa.event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))
             elif address.get_backend_name() == "postgresql":
                 if address.drivername == "postgresql":
@@ -132,7 +148,7 @@ class Store:
                 engine = sa.create_engine(address, pool_pre_ping=True, connect_args=limits)
             else:
                 raise InputError(
-                    f"a database is sqlite or postgresql, but this is {address.drivername}"
+                    f"the database must be sqlite or postgresql, but is {address.drivername}"
                 )
             return cls(engine)
         except SQLAlchemyError as error:
@@ -146,14 +162,14 @@ class Store:
         self.engine.dispose()
 
     @property
-    def place(self) -> str:
-        """Where it is, without a password."""
+    def location(self) -> str:
+        """The file or the URL of the database, without a password."""
         url = self.engine.url
         return str(url.database) if self.engine.dialect.name == "sqlite" else str(url)
 
     @property
-    def empty(self) -> bool:
-        """Whether no table was put in yet."""
+    def is_empty(self) -> bool:
+        """Whether the database holds no table yet."""
         return self._facts is None
 
     @property
@@ -164,67 +180,67 @@ class Store:
 
     @cached_property
     def cells(self) -> sa.Table:
-        """One column for each axis and one for the value."""
+        """The SQL table: one column for each axis and one for the value."""
         keys = [sa.Column(f"m{a}", sa.Text, primary_key=True) for a in range(len(self.facts.axes))]
         value = sa.Column("value", sa.Double, nullable=False)
         return sa.Table("exchangeable_cells", sa.MetaData(), *keys, value)
 
-    def _known(self) -> Facts | None:
+    def _load_facts(self) -> Facts | None:
         with self.engine.connect() as connection:
             if not sa.inspect(connection).has_table(self.head.name):
                 return None
-            found = connection.execute(sa.select(self.head.c.facts)).scalar()
-        return None if found is None else Facts.of_json(found)
+            text = connection.execute(sa.select(self.head.c.facts)).scalar()
+        return None if text is None else Facts.from_json(text)
 
     # The whole table ---------------------------------------------------------------------
 
     def fill(self, source: str, table: Table, *, completer: bool = False) -> None:
-        """Put a table in, whole or not at all; there must be none yet."""
-        for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True):
+        """Store a table in an empty database, in one transaction."""
+        for name, vocabulary in zip(table.axes, table.vocabularies, strict=True):
             if not (vocabulary.labels.dtype.is_integer() or vocabulary.labels.dtype == pl.String):
                 raise InputError(
-                    f"labels to be served are texts or whole numbers, but those of {axis!r} are "
+                    f"labels to serve must be texts or whole numbers, but those of {name!r} are "
                     f"{vocabulary.labels.dtype}"
                 )
-        if not self.empty:
-            raise InputError(f"the database holds {self.facts.source} already")
+        if not self.is_empty:
+            raise InputError(f"the database already holds {self.facts.source}")
         facts = Facts.of(source, table, completer=completer)
-        for number, vocabulary in enumerate(table.vocabularies):
+        for axis, vocabulary in enumerate(table.vocabularies):
             for label in vocabulary.labels:
-                facts.written(number, label)
+                facts.to_text(axis, label)
         texts = [v.labels.cast(pl.String) for v in table.vocabularies]
         _check_key(sum(int(t.str.len_bytes().to_numpy().max(initial=0)) for t in texts))
         self._facts = facts
-        seen = table.values == table.values  # those without a value are questions
-        columns = [text.gather(table.index[seen, axis]) for axis, text in enumerate(texts)]
-        rows = zip(*columns, table.values[seen].tolist(), strict=True)
+        observed = table.values == table.values  # rows without a value are queries
+        columns = [text.gather(table.index[observed, axis]) for axis, text in enumerate(texts)]
+        rows = zip(*columns, table.values[observed].tolist(), strict=True)
         names = [column.name for column in self.cells.columns]
-        told = {"id": 1, "facts": json.dumps(asdict(facts)), "version": 1}
-        with _change(self.engine) as connection:
+        head = {"id": 1, "facts": json.dumps(asdict(facts)), "version": 1}
+        with _transaction(self.engine) as connection:
             self.head.create(connection)
             self.cells.create(connection)
-            for some in _parts(rows, _AT_ONCE):
-                listed = [dict(zip(names, row, strict=True)) for row in some]
-                connection.execute(sa.insert(self.cells), listed)
-            connection.execute(sa.insert(self.head), [told])
+            for chunk in _chunks(rows, _ROWS_PER_STATEMENT):
+                records = [dict(zip(names, row, strict=True)) for row in chunk]
+                connection.execute(sa.insert(self.cells), records)
+            connection.execute(sa.insert(self.head), [head])
 
-    def table(self) -> tuple[int, Table]:
-        """All cells, and the version that they are of."""
+    def read_table(self) -> tuple[int, Table]:
+        """Read all cells, with the version that they belong to."""
         facts = self.facts
         with self.engine.connect() as connection, connection.begin():
-            if self.engine.dialect.name == "postgresql":  # one moment for both questions
+            if self.engine.dialect.name == "postgresql":  # both queries see one state
                 connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             version = self._version(connection)
             rows = connection.execute(sa.select(self.cells)).all()
         columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(self.cells.columns)
         labels = {}
         index = []
-        for number, axis in enumerate(facts.axes):
-            column = pl.Series(axis, columns[number], dtype=pl.String)
-            if facts.whole[number]:
+        for axis, name in enumerate(facts.axes):
+            column = pl.Series(name, columns[axis], dtype=pl.String)
+            if facts.whole[axis]:
                 column = column.cast(pl.Int64)
             vocabulary, codes = Vocabulary.of(column)
-            labels[axis] = vocabulary.labels
+            labels[name] = vocabulary.labels
             index.append(codes)
         return version, Table.of_cells(
             labels,
@@ -237,49 +253,52 @@ class Store:
     # Changes -----------------------------------------------------------------------------
 
     def put(self, cells: Sequence[tuple[Cell, float]]) -> int:
-        """Write cells, new ones or in place of what they were; the version after that."""
+        """Add cells or replace their values, and return the new version."""
         table = self.cells
         keys = [column.name for column in table.primary_key.columns]
-        # The last of several values for a cell stays, as if they had come one after the other.
+        # Of several values for a cell the last one stays, as if they had been written in turn.
         rows = {self._key(cell): value for cell, value in cells}
-        # In one order always, so that two writers do not wait for each other.
-        listed = [{**dict(zip(keys, key, strict=True)), "value": rows[key]} for key in sorted(rows)]
+        # Always in the same order, so that two writers do not wait for each other.
+        records = [
+            {**dict(zip(keys, key, strict=True)), "value": rows[key]} for key in sorted(rows)
+        ]
         build = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
         statement = build(table)
         statement = statement.on_conflict_do_update(
             index_elements=keys, set_={"value": statement.excluded.value}
         )
-        with _change(self.engine) as connection:
-            for some in _parts(listed, _AT_ONCE):
-                connection.execute(statement, some)
-            return self._counted(connection)
+        with _transaction(self.engine) as connection:
+            for chunk in _chunks(records, _ROWS_PER_STATEMENT):
+                connection.execute(statement, chunk)
+            return self._next_version(connection)
 
-    def remove(self, cell: Cell) -> tuple[int, int]:
-        """Take a cell out: the version after that, and how many cells went (0 or 1)."""
+    def delete_cell(self, cell: Cell) -> tuple[int, int]:
+        """Delete a cell, and return the version and the number of deleted cells (0 or 1)."""
         key = self._key(cell)
-        names = list(self.cells.primary_key.columns)
-        return self._deleted([c == text for c, text in zip(names, key, strict=True)])
+        columns = list(self.cells.primary_key.columns)
+        return self._delete([column == text for column, text in zip(columns, key, strict=True)])
 
-    def forget(self, axis: int, member: Label) -> tuple[int, int]:
-        """Take everything about a member out: the version, and how many cells went."""
-        return self._deleted([self.cells.c[f"m{axis}"] == self.facts.written(axis, member)])
+    def delete_member(self, axis: int, member: Label) -> tuple[int, int]:
+        """Delete all cells of a member, and return the version and their number."""
+        return self._delete([self.cells.c[f"m{axis}"] == self.facts.to_text(axis, member)])
 
-    def _deleted(self, where: Sequence[sa.ColumnElement[bool]]) -> tuple[int, int]:
-        with _change(self.engine) as connection:
-            gone = connection.execute(sa.delete(self.cells).where(*where)).rowcount
-            return self._counted(connection) if gone else self._version(connection), gone
+    def _delete(self, where: Sequence[sa.ColumnElement[bool]]) -> tuple[int, int]:
+        with _transaction(self.engine) as connection:
+            deleted = connection.execute(sa.delete(self.cells).where(*where)).rowcount
+            version = self._next_version(connection) if deleted else self._version(connection)
+            return version, deleted
 
-    def wipe(self) -> None:
-        """Let nothing of what was deleted stay in SQLite's log of changes, unless it is in use."""
+    def truncate_log(self) -> None:
+        """Empty SQLite's write-ahead log, unless it is in use: it may hold deleted cells."""
         if self.engine.dialect.name != "sqlite":
             return
         with suppress(SQLAlchemyError, sqlite3.Error), self.engine.connect() as connection:
-            plain = connection.connection.driver_connection
-            assert plain is not None
-            plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # outside of any transaction
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # outside of any transaction
 
-    def _counted(self, connection: Connection) -> int:
-        """Count the version up; who does so holds the row until the change is durable."""
+    def _next_version(self, connection: Connection) -> int:
+        """Increment the version; the transaction holds the row's lock until it is durable."""
         head = self.head
         connection.execute(sa.update(head).values(version=head.c.version + 1))
         return self._version(connection)
@@ -289,26 +308,23 @@ class Store:
 
     def _key(self, cell: Cell) -> tuple[str, ...]:
         facts = self.facts
-        if len(cell) != len(facts.axes):
-            raise InputError(
-                f"a cell has {len(facts.axes)} labels ({', '.join(facts.axes)}), but this has "
-                f"{len(cell)}"
-            )
-        key = tuple(facts.written(axis, label) for axis, label in enumerate(cell))
+        facts.check_length(cell)
+        key = tuple(facts.to_text(axis, label) for axis, label in enumerate(cell))
         _check_key(sum(len(text.encode()) for text in key))
         return key
 
 
 def _check_key(size: int) -> None:
-    if size > LONGEST_KEY:
+    if size > MAX_KEY_BYTES:
         raise InputError(
-            f"labels of a cell have at most {LONGEST_KEY:,} bytes together, but these have {size:,}"
+            f"labels of a cell must have at most {MAX_KEY_BYTES:,} bytes together, but these have "
+            f"{size:,}"
         )
 
 
 @contextmanager
-def _change(engine: Engine) -> Iterator[Connection]:
-    """A transaction: durable when it ends without an error, and otherwise nothing."""
+def _transaction(engine: Engine) -> Iterator[Connection]:
+    """A transaction that is durable if the block ends without an error, and undone otherwise."""
     try:
         with engine.begin() as connection:
             yield connection
@@ -316,25 +332,27 @@ def _change(engine: Engine) -> Iterator[Connection]:
         raise Failed(f"the database cannot be written to: {_reason(error)}") from None
 
 
-def _durably(connection: Any, record: Any) -> None:
-    """Readers do not wait for a writer, and what was committed survives a loss of power, too."""
-    connection.isolation_level = None  # else reading would be no transaction, and see two moments
+def _configure_sqlite(connection: Any, record: Any) -> None:
+    """Let readers go on beside a writer, and let commits survive a loss of power."""
+    connection.isolation_level = (
+        None  # else reads would be in no transaction, and could see two states
+    )
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _parts(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    part: list[Any] = []
+def _chunks(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
+    chunk: list[Any] = []
     for row in rows:
-        part.append(row)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
+        chunk.append(row)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def _reason(error: SQLAlchemyError) -> str:
-    """In one line, without the statement, which holds what people rated."""
+    """The first line of an error, without the statement, which contains labels and values."""
     original = getattr(error, "orig", None) or error
     return str(original).splitlines()[0]

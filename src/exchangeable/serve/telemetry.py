@@ -1,4 +1,4 @@
-"""What can be measured of the service, for Prometheus."""
+"""Metrics of the service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,39 +11,49 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class Telemetry:
-    """Of one service; several may live in a process."""
+    """Metrics of one service, in a registry of its own: a process may hold several services."""
 
-    kind = CONTENT_TYPE_LATEST
+    media_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, desk: Engine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.registry = CollectorRegistry()
         self.seconds = Histogram(
             "exchangeable_call_seconds",
-            "Time that calls took.",
+            "Duration of requests in seconds.",
             ("method", "route", "status"),
             buckets=_SECONDS,
             registry=self.registry,
         )
         gauges = {
-            "cells": ("Cells that answers are from.", lambda: _cells(desk)),
+            "cells": ("Cells that predictions are based on.", lambda: _cells(engine)),
             "pools_age_seconds": (
-                "Since all cells were read together.",
-                lambda: desk.standing.age,
+                "Seconds since the whole table was last read.",
+                lambda: engine.snapshot.age,
             ),
-            "version": ("Changes that answers have taken in.", lambda: desk.standing.version),
-            "behind": ("Changes that are durable and not yet in the answers.", lambda: desk.behind),
-            "refreshes": ("Times that all cells were read anew.", lambda: desk.standing.refreshes),
+            "version": (
+                "Version of the database that predictions include.",
+                lambda: engine.snapshot.version,
+            ),
+            "behind": (
+                "Durable changes that predictions do not yet include.",
+                lambda: engine.refresher.behind,
+            ),
+            "refreshes": (
+                "Number of times that the whole table was read again.",
+                lambda: engine.snapshot.refreshes,
+            ),
         }
-        for name, (about, told) in gauges.items():
-            Gauge(f"exchangeable_{name}", about, registry=self.registry).set_function(told)
+        for name, (description, measure) in gauges.items():
+            gauge = Gauge(f"exchangeable_{name}", description, registry=self.registry)
+            gauge.set_function(measure)
 
-    def heard(self, method: str, route: str, status: int, seconds: float) -> None:
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         self.seconds.labels(method, route, str(status)).observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
 
 
-def _cells(desk: Engine) -> float:
-    completer = desk.standing.completer
+def _cells(engine: Engine) -> float:
+    completer = engine.snapshot.completer
     return 0.0 if completer is None else float(len(completer.table_))

@@ -1,160 +1,158 @@
-"""A file that somebody sent: read in memory, completed, and looked at."""
+"""Uploaded files: checked and read in memory, completed, and summarised."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from operator import methodcaller
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from exchangeable.arrays.cells import Floats
+from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import Answered, Asked
 from exchangeable.completion.predictors import read_predictions
 from exchangeable.data import parquet
-from exchangeable.data.duplicates import Duplicates
-from exchangeable.data.excerpt import busiest, observed_among
-from exchangeable.data.summary import describe
+from exchangeable.data.build import table_from_source
+from exchangeable.data.options import TableOptions
+from exchangeable.data.summary import busiest_members, describe, mean_table
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.serve.parquet_size import NotParquet, unpacked
-from exchangeable.serve.store import LONGEST
+from exchangeable.serve.parquet_size import NotParquet, measure
+from exchangeable.serve.store import MAX_LABEL_LENGTH
 
 NAME = "the file"
-"""What it is called in errors: names that come with files are not looked at."""
-UNPACKED = 256 * 2**20
-"""Bytes of a Parquet file's columns."""
-SENT_AT_ONCE = 2**13
-"""Rows."""
-SHOWN = 60
-"""Members of an axis in the picture."""
+"""How errors refer to an upload; the name that a client sends is ignored."""
+MAX_UNPACKED_BYTES = 256 * 2**20
+"""Maximum uncompressed size of a Parquet file's columns."""
+ROWS_PER_CHUNK = 2**13
+"""Rows of a CSV response that are sent at once."""
+PICTURE_MEMBERS = 60
+"""Maximum number of members per axis in the picture."""
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file, and how it is to be read."""
+    """The content of a file, and options for reading it."""
 
     content: bytes
-    axes: str | None = None
-    value: str | None = None
-    duplicates: Duplicates = "error"
+    options: TableOptions = field(default_factory=TableOptions)
 
-    def table(self, most: int) -> Table:
+    def read_table(self, max_rows: int) -> Table:
+        """Read the table, after checks that bound the memory it takes."""
         if not self.content:
             raise InputError(f"{NAME} is empty")
         if self.content.startswith(_ARCHIVES):
-            raise InputError(f"{NAME} is an archive: send it unpacked")
-        rows = self._rows() if parquet.is_parquet(self.content) else self.content.count(b"\n")
-        if rows > most:
-            raise InputError(f"at most {most:,} rows are taken, but {NAME} has {rows:,}")
-        table = Table.of_source(
-            NAME,
-            self.content,
-            axes=self.axes.split(",") if self.axes else None,
-            value=self.value,
-            duplicates=self.duplicates,
+            raise InputError(f"{NAME} is an archive: send its content")
+        rows = (
+            self._count_parquet_rows()
+            if parquet.is_parquet(self.content)
+            else self.content.count(b"\n")
         )
+        if rows > max_rows:
+            raise InputError(f"{NAME} may have at most {max_rows:,} rows, but has {rows:,}")
+        table = table_from_source(NAME, self.content, self.options)
         for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True):
             lengths = vocabulary.labels.cast(pl.String).str.len_chars()
             longest = int(lengths.to_numpy().max(initial=0))
-            if longest > LONGEST:  # it would come again in every row of what is sent back
+            if longest > MAX_LABEL_LENGTH:  # it would be repeated in every row of the response
                 raise InputError(
-                    f"{NAME}: a label of {axis!r} has at most {LONGEST} characters, but one has "
-                    f"{longest:,}"
+                    f"{NAME}: labels of {axis!r} must have at most {MAX_LABEL_LENGTH} characters, "
+                    f"but one has {longest:,}"
                 )
         return table
 
-    def _rows(self) -> int:
-        """Of a Parquet file that is not too large once it is unpacked."""
+    def _count_parquet_rows(self) -> int:
+        """Number of rows of a Parquet file; raises if its uncompressed size is too large."""
         try:
-            size = unpacked(self.content)
+            size = measure(self.content)
         except NotParquet as error:
-            raise InputError(f"{NAME}: not a whole Parquet file ({error})") from None
-        if size.bytes > UNPACKED:
+            raise InputError(f"{NAME} is not a valid Parquet file: {error}") from None
+        if size.bytes > MAX_UNPACKED_BYTES:
             raise InputError(
-                f"at most {UNPACKED >> 20} MB are taken, but {NAME} has {size.bytes >> 20:,} MB "
-                f"unpacked"
+                f"{NAME} may have at most {MAX_UNPACKED_BYTES >> 20} MB uncompressed, but has "
+                f"{size.bytes >> 20:,} MB"
             )
         return max(size.values, parquet.read_end(NAME, self.content)[1])
 
 
-def completed(sent: Upload, *, every: bool, most: int, seed: int = 0) -> Answered:
-    """With what was missing filled in."""
-    table = sent.table(most)
-    asked = Asked.of(table, every=every, limit=most)
-    return asked.answered(Completer(seed=seed, device="cpu").fit_table(table))
+def complete(upload: Upload, *, every: bool, max_rows: int, seed: int = 0) -> Answered:
+    """Predict the cells without a value, or every cell."""
+    table = upload.read_table(max_rows)
+    queries = Asked.of(table, every=every, limit=max_rows)
+    return queries.answered(Completer(seed=seed, device="cpu").fit_table(table))
 
 
-def as_csv(answered: Answered) -> Iterator[bytes]:
-    """Block by block."""
+def csv_chunks(filled: Answered) -> Iterator[bytes]:
+    """Yield a completed table as CSV, part by part."""
     first = True
-    for block in answered.blocks():
-        for rows in block.iter_slices(SENT_AT_ONCE):
+    for block in filled.blocks():
+        for rows in block.iter_slices(ROWS_PER_CHUNK):
             buffer = BytesIO()
             rows.write_csv(buffer, include_header=first)
             first = False
             yield buffer.getvalue()
 
 
-def looked_at(sent: Upload, most: int, seed: int = 0) -> dict[str, Any]:
-    """What was read, how well hidden cells were predicted, and a picture's worth of cells."""
-    table = sent.table(most)
+def preview(upload: Upload, max_rows: int, seed: int = 0) -> dict[str, Any]:
+    """Summarise a file: its content, the error on hidden cells, and a picture of the table."""
+    table = upload.read_table(max_rows)
     completer = Completer(seed=seed, device="cpu").fit_table(table)
-    told = describe(table)
+    summary = describe(table)
     return {
         "found": list(table.found),
         "notes": [note for note in completer.notes_ if note not in table.found],
         "model": completer.model_name_,
-        "cells": told["cells"],
-        "without_value": told["without_value"],
-        "axes": [{"name": axis["name"], "members": axis["members"]} for axis in told["axes"]],
+        "cells": summary["cells"],
+        "without_value": summary["without_value"],
+        "axes": [{"name": axis["name"], "members": axis["members"]} for axis in summary["axes"]],
         "scale": str(table.scale),
-        "picture": picture(completer) if table.order == 2 else None,
+        "picture": build_picture(completer) if table.order == 2 else None,
     }
 
 
-def picture(completer: Completer) -> dict[str, Any]:
-    """The busiest members of both axes, sorted so that structure shows: observed and completed."""
+def build_picture(completer: Completer) -> dict[str, Any]:
+    """Observed and predicted values of the busiest members, sorted so that structure shows."""
     table = completer.table_
-    chosen = busiest(table, 0, SHOWN), busiest(table, 1, SHOWN)
+    chosen = busiest_members(table, 0, PICTURE_MEMBERS), busiest_members(table, 1, PICTURE_MEMBERS)
     cells = np.stack(np.meshgrid(*chosen, indexing="ij"), axis=-1)
-    ends = [methodcaller("quantile", share) for share in (0.1, 0.9)]
-    found = read_predictions(
-        completer.predictor_, cells.reshape(-1, 2), methodcaller("mean"), *ends
+    quantiles = [methodcaller("quantile", share) for share in (0.1, 0.9)]
+    statistics = read_predictions(
+        completer.predictor_, cells.reshape(-1, 2), methodcaller("mean"), *quantiles
     )
-    mean, low, high = (part.reshape(cells.shape[:2]) for part in found)
-    rows, columns = _order(mean)
-    observed = observed_among(table, chosen)
+    mean, low, high = (part.reshape(cells.shape[:2]) for part in statistics)
+    rows, columns = _sort_by_structure(mean)
+    observed = mean_table(table, chosen)
 
-    def listed(part: Floats) -> list[list[float | None]]:
-        sorted_ = np.round(part[np.ix_(rows, columns)], 4)
-        return [[None if np.isnan(v) else float(v) for v in row] for row in sorted_]
+    def to_lists(values: Floats) -> list[list[float | None]]:
+        rounded = np.round(values[np.ix_(rows, columns)], 4)
+        return [[None if np.isnan(v) else float(v) for v in row] for row in rounded]
 
     labels = [
-        [str(table.vocabularies[axis].labels[int(n)]) for n in members[order]]
-        for axis, (members, order) in enumerate(zip(chosen, (rows, columns), strict=True))
+        [str(table.vocabularies[axis].labels[int(n)]) for n in members[permutation]]
+        for axis, (members, permutation) in enumerate(zip(chosen, (rows, columns), strict=True))
     ]
     return {
         "rows": labels[0],
         "columns": labels[1],
-        "observed": listed(observed),
-        "mean": listed(mean),
-        "low": listed(low),
-        "high": listed(high),
+        "observed": to_lists(observed),
+        "mean": to_lists(mean),
+        "low": to_lists(low),
+        "high": to_lists(high),
     }
 
 
-def _order(mean: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """By the direction along which the answers differ most, beside what all have in common."""
-    left = mean - mean.mean(axis=1, keepdims=True) - mean.mean(axis=0) + mean.mean()
-    rows, sizes, columns = np.linalg.svd(left, full_matrices=False)
-    if not len(sizes) or sizes[0] < 1e-9:  # nothing but biases
+def _sort_by_structure(mean: Floats) -> tuple[Index, Index]:
+    """Permutations of rows and columns by the first singular vectors, biases removed."""
+    residuals = mean - mean.mean(axis=1, keepdims=True) - mean.mean(axis=0) + mean.mean()
+    rows, sizes, columns = np.linalg.svd(residuals, full_matrices=False)
+    if not len(sizes) or sizes[0] < 1e-9:  # there is nothing but biases
         return np.argsort(mean.mean(axis=1)), np.argsort(mean.mean(axis=0))
-    sign = 1.0 if rows[:, 0].sum() >= 0 else -1.0  # else chance would tell which end comes first
+    sign = (
+        1.0 if rows[:, 0].sum() >= 0 else -1.0
+    )  # a fixed sign, else the direction would be arbitrary
     return np.argsort(sign * rows[:, 0]), np.argsort(sign * columns[0])

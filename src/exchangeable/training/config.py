@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from exchangeable.errors import InputError
-from exchangeable.values.codecs import Loss
+from exchangeable.values.losses import Loss
 
 Hide = Literal["flat", "rows", "columns", "mixed", "nothing"]
 HideScale = Literal["even", "log"]

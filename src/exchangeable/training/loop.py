@@ -1,440 +1,217 @@
-"""Training: hide some of the cells, predict them from the others, step; again and again.
+"""The training loop: hide some of the cells, predict them from the others, take a step; repeat.
 
-What is hidden is drawn anew each step. Weights are averaged as training goes, judged on
-validation cells that are never trained on, and the best that were judged are the result. On a
-CPU, with as many threads, a run is a function of its seed, and one that was stopped and resumed
-ends with the same weights, bit for bit, as one that never was.
+Weights are averaged as training goes and validated on cells that are never trained on; the best
+that were validated are the result. On a CPU, with as many threads, a run is a function of its
+seed, and one that was stopped and resumed ends with the same weights, bit for bit, as one that
+was not. Training on a table and pretraining on synthetic tables differ only in their examples.
 """
 
 from __future__ import annotations
 
-import copy
-import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.arrays.support import Support
 from exchangeable.errors import Failed, InputError
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.prior import Prior, fit_prior
-from exchangeable.models.stream import Plan
-from exchangeable.runtime.devices import Precision, autocast
+from exchangeable.runtime.devices import autocast
 from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
-from exchangeable.runtime.processes import ALONE, Processes
-from exchangeable.runtime.random import hashed_uniform
+from exchangeable.runtime.processes import Processes
 from exchangeable.runtime.threads import threads_for
-from exchangeable.training.config import TrainingConfig
-from exchangeable.training.cuda_graph import CapturedStep, can_capture
-from exchangeable.training.examples import Example, ExampleSource
-from exchangeable.training.masking import sampler_of
-from exchangeable.training.samplers import Full, Sampler
-from exchangeable.values.codecs import Codec, ValueStats, loss_of
-
-READ_AT_ONCE = 2**17
-"""Cells that are answered together, which bounds the memory that answering takes."""
+from exchangeable.training.cuda_graph import CapturedStep
+from exchangeable.training.execution import Execution
+from exchangeable.training.masking import Example
+from exchangeable.training.run import Run, check_finite
+from exchangeable.training.task import encode_array
+from exchangeable.values.codecs import Codec, encoder
+from exchangeable.values.losses import loss_of
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What is trained on: cells with one channel, their values, and what choices are made on."""
+class Examples(Protocol):
+    """The examples of a run, and the validation of its weights."""
 
-    observed: ExchangeableArray
-    validation: ExchangeableArray
-    reference: ValueStats
-    features: FeatureTensors | None = None
+    codec: Codec
+    captured: CapturedStep | None
+    """The forward pass as a CUDA graph, where every step is over the same cells."""
+    keep_last: bool
+    """Whether the result is the last weights and not the best that were validated."""
 
-    def to(self, device: torch.device) -> Task:
-        moved = tuple(None if f is None else f.to(device) for f in self.features or ())
-        return Task(
-            self.observed.to(device),
-            self.validation.to(device),
-            self.reference,
-            moved if self.features is not None else None,
-        )
+    @property
+    def cells(self) -> int:
+        """Number of cells of the largest example."""
+        ...
 
+    @property
+    def preparation(self) -> str:
+        """What ``prepare`` does, to be shown while it takes long; empty where it is quick."""
+        ...
 
-@dataclass(frozen=True)
-class RunProgress:
-    """Where a run stands."""
+    def prepare(self, execution: Execution) -> None:
+        """Do what must be done once, before the first step."""
+        ...
 
-    step: int
-    steps: int
-    loss: float
-    """Not a number before the first step."""
-    validation: float | None
-    """RMSE on the validation cells at the last look."""
-    best: float | None
-    cells_per_second: float
-    seconds_left: float
+    def __iter__(self) -> Iterator[Example]:
+        """Yield the examples of all steps from the run's next one on."""
+        ...
 
-
-@dataclass(eq=False)
-class Run:
-    """All that changes while a model is trained, and all that is needed to go on with it."""
-
-    model: MemoryModel
-    averaged: MemoryModel
-    best: MemoryModel
-    optimiser: torch.optim.AdamW
-    draws: np.random.Generator
-    drops: torch.Generator
-    step: int = 0
-    looks_without_gain: int = 0
-    best_step: int = 0
-    best_rmse: float = math.inf
-    history: list[dict[str, float]] = field(default_factory=list)
-    """At each look: step, loss, validation RMSE."""
-    views: list[int] = field(default_factory=list)
-    """What tells the sets of hidden cells that take turns, where there is a prior."""
-
-    @classmethod
-    def start(cls, model: MemoryModel, config: TrainingConfig) -> Run:
-        """Before the first step."""
-        weights = list(model.parameters())
-        optimiser = torch.optim.AdamW(
-            weights,
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-            fused=weights[0].is_cuda,
-        )
-        return cls(
-            model,
-            copy.deepcopy(model).eval(),
-            copy.deepcopy(model).eval(),
-            optimiser,
-            np.random.default_rng(config.seed),
-            torch.Generator().manual_seed(config.seed),
-        )
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """As tensors and as JSON; ``restore`` takes it back."""
-        tensors = {"drops": self.drops.get_state()}
-        for name in ("model", "averaged", "best"):
-            weights = getattr(self, name).state_dict()
-            tensors |= {f"{name}.{key}": weight for key, weight in weights.items()}
-        for number, moments in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser.{number}.{key}": value for key, value in moments.items()}
-        numbers = {name: copy.copy(getattr(self, name)) for name in _COUNTED}
-        # JSON has no infinity: before the first look there is no best.
-        numbers["best_rmse"] = self.best_rmse if math.isfinite(self.best_rmse) else None
-        return tensors, {**numbers, "draws": self.draws.bit_generator.state}
-
-    def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-        """Go back to where ``state`` was taken."""
-        for name in ("model", "averaged", "best"):
-            getattr(self, name).load_state_dict(_below(tensors, f"{name}."))
-        moments: dict[int, dict[str, Tensor]] = {}
-        for key, value in _below(tensors, "optimiser.").items():
-            number, _, part = key.partition(".")
-            moments.setdefault(int(number), {})[part] = value
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
-        self.drops.set_state(tensors["drops"])
-        self.draws.bit_generator.state = numbers["draws"]
-        for name in _COUNTED:
-            setattr(self, name, numbers[name])
-        if numbers["best_rmse"] is None:
-            self.best_rmse = math.inf
-
-    def average(self, share: float) -> None:
-        """Move the averaged weights towards those of the model; quickly at first."""
-        share = min(share, (1 + self.step) / (10 + self.step))
-        with torch.no_grad():
-            means: list[Tensor] = list(self.averaged.parameters())
-            weights: list[Tensor] = list(self.model.parameters())
-            torch._foreach_lerp_(means, weights, 1 - share)
-
-    def judge(self, rmse: float, loss: float) -> None:
-        """Keep the averaged weights if nothing judged before was as good."""
-        _check_finite("RMSE on validation cells", rmse, self.step)
-        self.history.append({"step": self.step, "loss": loss, "validation_rmse": rmse})
-        if rmse < self.best_rmse:
-            self.best_rmse, self.best_step, self.looks_without_gain = rmse, self.step, 0
-            self.best.load_state_dict(self.averaged.state_dict())
-        else:
-            self.looks_without_gain += 1
-
-
-_COUNTED = ("step", "looks_without_gain", "best_step", "best_rmse", "history", "views")
-
-
-@dataclass(frozen=True)
-class How:
-    """How steps are carried out, which has no say in what comes out but for rounding."""
-
-    precision: Precision = "auto"
-    plan: Plan | None = None
-    """How cells pass through the model where a step over all at once would not fit."""
-    processes: Processes = ALONE
+    def validate(self, model: MemoryModel, execution: Execution) -> float | None:
+        """Return the validation error of a model; none where there is nothing to validate on."""
+        ...
 
 
 def train(
     run: Run,
-    codec: Codec,
-    task: Task,
-    config: TrainingConfig,
+    examples: Examples,
+    execution: Execution,
     *,
-    how: How | None = None,
-    report: Callable[[RunProgress], None] | None = None,
     save: Callable[[Run], None] | None = None,
-    save_every: float = 60.0,
 ) -> None:
-    """Run to the end, or until Ctrl-C or SIGTERM: then what there is is saved, and that is said.
+    """Train to the end, or until Ctrl-C or SIGTERM: then save and raise ``Interrupted``.
 
-    The result is ``run.best``: the averaged weights of the step that did best on the validation
-    cells, or of the last one where there are none. The weights a run starts with are judged
+    The result is ``run.best``: the averaged weights of the step with the lowest validation error,
+    or of the last step where there is no validation. The weights a run starts with are validated
     too, so that it never ends with worse ones.
     """
-    device, how = run.model.device, how or How()
-    _check_hidden(run.model, config, how)
-    task = task.to(device)
-    sampler = sampler_of(task.observed.support, config)
-    turns = ExampleSource(task.observed, task.reference, run.model, config, sampler)
-    started, first, saved = time.perf_counter(), run.step, time.perf_counter()
-    loss, cells = math.nan, 0
-    captured = _captured(run, codec, task, sampler, config, how)
+    config, processes = run.config, execution.processes
+    _check_hidden(run, execution)
     with (
-        stoppable() as asked_to_stop,
+        stoppable() as stop_requested,
         clear_about_memory(),
-        threads_for(len(task.observed), device),
+        threads_for(examples.cells, run.device),
     ):
-        judged = bool(len(task.validation))
-        if report is not None and run.model.prior_rank:  # to be fitted, which takes a while
-            report(_progress(run, config, loss, 0, 1.0, 1))
-        looks = _looks(run.model, task, config) if judged else []
-
-        def look() -> float:
-            seen = [validation_rmse(run.averaged, codec, *one, how) for one in looks]
-            return sum(seen) / len(seen)
-
-        if run.step == 0 and judged and not run.history:
-            run.judge(look(), loss=0.0)
-        while run.step < config.steps and not _given_up(run, config):
-            run.views, shown = turns.shown(run.views, run.step, run.draws)
+        if examples.preparation:
+            execution.progress.at(run.share, examples.preparation)
+        examples.prepare(execution)
+        started = saved = time.perf_counter()
+        first_step, cells = run.step, 0
+        if run.step == 0 and not run.history:
+            _validate(run, examples, execution, loss=0.0)
+        remaining = iter(examples)
+        while run.step < config.steps and not _out_of_patience(run):
+            example = next(remaining)
             try:
-                loss = take_step(run, codec, task, shown, config, how, captured)
+                loss = take_step(run, example, examples.codec, execution, examples.captured)
             except Failed:
                 if save is not None:
                     save(run)  # the best weights so far are worth keeping
                 raise
             run.step += 1
             run.average(config.average)
-            cells += len(shown.cells)
-            last = run.step == config.steps
-            if judged and (run.step % config.evaluate_every == 0 or last):
-                run.judge(look(), loss)
+            cells += len(example.cells)
+            if run.step % config.evaluate_every == 0 or run.step == config.steps:
+                _validate(run, examples, execution, loss)
             now = time.perf_counter()
-            if report is not None:
-                report(_progress(run, config, loss, cells, now - started, run.step - first))
-            stopping = how.processes.any(asked_to_stop())
-            if save is not None and (stopping or now - saved > save_every):
+            text = _describe_step(run, loss, cells, now - started, run.step - first_step)
+            execution.progress.at(run.share, text)
+            stopping = processes.any(stop_requested() or now - started > execution.seconds)
+            if save is not None and (stopping or now - saved > execution.save_every):
                 save(run)
                 saved = now
             if stopping:
                 raise Interrupted(f"stopped after step {run.step:,} of {config.steps:,}, as asked")
-        if not judged:
-            run.best.load_state_dict(run.averaged.state_dict())
-            run.best_step = run.step
+        if examples.keep_last or not run.history:
+            run.keep_last()
 
 
 def take_step(
     run: Run,
+    example: Example,
     codec: Codec,
-    task: Task,
-    shown: Example,
-    config: TrainingConfig,
-    how: How,
+    execution: Execution,
     captured: CapturedStep | None = None,
 ) -> float:
-    """Predict what is hidden, and move the weights; the loss before that."""
-    some, hide, known = shown
-    device = some.values.device
-    first, last = how.processes.share(len(some))
-    mine = hide[first:last].nonzero().squeeze(1)
-    truth = some.values[first:last].index_select(0, mine).squeeze(1).float()
+    """Predict the hidden cells of an example and update the weights; return the loss before."""
+    config, processes = run.config, execution.processes
+    cells, hide, stats = example.cells, example.hide, example.stats
+    first, last = processes.share(len(cells))
+    hidden = hide[first:last].nonzero().squeeze(1)
+    truth = cells.values[first:last].index_select(0, hidden).squeeze(1).float()
     run.model.train()
-    if captured is not None:
-        writers = hide if config.hide == "nothing" else ~hide
-        outputs = captured(writers, run.drops, known).index_select(0, mine)
-    elif config.hide == "nothing":
-        with autocast(device, how.precision):
-            seen = encoded(some, codec, task.reference)
-            outputs = run.model(seen, some.support, task.features, run.drops)
-    else:
-        with autocast(device, how.precision):
-            outputs = run.model.predict_hidden(
-                some,
-                hide,
-                task.features,
-                run.drops,
-                encode=encoding(codec, task.reference),
-                prior_values=known,
-                plan=how.plan,
-                processes=how.processes,
-            )
-    answers = codec.read(outputs.float(), task.reference)
-    loss = loss_of(answers, truth, task.reference, config.loss, config.squared_weight)
-    if how.processes.size > 1:  # the mean over all hidden cells is a mean of the processes' means
+    outputs = _predict_hidden(run, example, codec, execution, captured, hidden)
+    predictions = codec.read(outputs.float(), stats)
+    loss = loss_of(predictions, truth, stats, config.loss, config.squared_weight)
+    if processes.size > 1:  # the mean over all hidden cells is a mean of the processes' means
         loss = loss * (len(truth) / hide.sum()) if len(truth) else outputs.sum()
     run.optimiser.param_groups[0]["lr"] = config.rate(run.step)
     run.optimiser.zero_grad()
     loss.backward()
-    (total,) = how.processes.summed([loss.detach()])
-    _check_finite("loss", float(total), run.step)
-    _sum_gradients(run.model, how.processes)
+    (total,) = processes.summed([loss.detach()])
+    check_finite("loss", float(total), run.step)
+    _sum_gradients(run.model, processes)
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
     run.optimiser.step()
     return float(total)
 
 
-def _check_hidden(model: MemoryModel, config: TrainingConfig, how: How) -> None:
-    if config.hide != "nothing":
+def _predict_hidden(
+    run: Run,
+    example: Example,
+    codec: Codec,
+    execution: Execution,
+    captured: CapturedStep | None,
+    hidden: Tensor,
+) -> Tensor:
+    """Return the model's outputs for the hidden cells of this process: (Q, O)."""
+    cells, hide, prior_values, stats, features = example
+    all_write = run.config.hide == "nothing"
+    if captured is not None:
+        writers = hide if all_write else ~hide
+        return captured(writers, run.drops, prior_values).index_select(0, hidden)
+    with autocast(cells.values.device, execution.precision):
+        if all_write:
+            channels = encode_array(cells, codec, stats)
+            return run.model(channels, cells.support, features, run.drops)
+        return run.model.predict_hidden(
+            cells,
+            hide,
+            features,
+            run.drops,
+            encode=encoder(codec, stats),
+            prior_values=prior_values,
+            plan=execution.plan,
+            processes=execution.processes,
+        )
+
+
+def _check_hidden(run: Run, execution: Execution) -> None:
+    if run.config.hide != "nothing":
         return
-    if model.prior_rank:
+    if run.model.prior_rank:
         raise InputError("a model with a prior learns from hidden cells, but nothing is hidden")
-    if how.plan is not None or how.processes.size > 1:
+    if execution.plan is not None or execution.processes.size > 1:
         raise InputError("with nothing hidden a step is over all cells at once, on one process")
 
 
-def _captured(
-    run: Run, codec: Codec, task: Task, sampler: Sampler, config: TrainingConfig, how: How
-) -> CapturedStep | None:
-    """Steps that are always over the same cells, on a GPU, as a graph."""
-    whole = isinstance(sampler, Full) and how.plan is None and how.processes.size == 1
-    # With nothing hidden cells that are asked for write, which only the literal form allows.
-    whole = whole and (config.hide != "nothing" or run.model.literal)
-    if not whole or not can_capture(run.model, task.observed):
-        return None
-    run.model.train()
-    device = task.observed.values.device
-    return CapturedStep(
-        run.model,
-        task.observed,
-        task.features,
-        encoding(codec, task.reference),
-        lambda: autocast(device, how.precision),
-    )
+def _validate(run: Run, examples: Examples, execution: Execution, loss: float) -> None:
+    error = examples.validate(run.averaged, execution)
+    if error is not None:
+        run.record_validation(error, loss)
 
 
 def _sum_gradients(model: MemoryModel, processes: Processes) -> None:
-    """Each process has the gradient of its own cells' loss."""
+    """Sum the gradients over all processes: each has that of its own cells' loss."""
     if processes.size > 1:
         weights = [weight for weight in model.parameters() if weight.requires_grad]
-        own = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
-        for weight, total in zip(weights, processes.summed(own), strict=True):
+        gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
+        for weight, total in zip(weights, processes.summed(gradients), strict=True):
             weight.grad = total
 
 
-def encoded(
-    observed: ExchangeableArray,
-    codec: Codec,
-    reference: ValueStats,
-    dtype: torch.dtype = torch.float32,
-) -> ExchangeableArray:
-    """Observed values as the channels that a model takes."""
-    values = encoding(codec, reference, dtype)(observed.values)
-    return ExchangeableArray.unchecked(observed.support, values)
+def _out_of_patience(run: Run) -> bool:
+    patience = run.config.patience
+    return patience is not None and run.looks_without_gain >= patience
 
 
-def encoding(
-    codec: Codec, reference: ValueStats, dtype: torch.dtype = torch.float32
-) -> Callable[[Tensor], Tensor]:
-    """What makes the channels that a model takes of values (E, 1)."""
-    return lambda values: codec.encode(values.squeeze(1), reference).to(dtype)
-
-
-@torch.no_grad()
-def answer(
-    model: MemoryModel,
-    codec: Codec,
-    observed: ExchangeableArray,
-    queries: Support,
-    reference: ValueStats,
-    features: FeatureTensors | None = None,
-    processes: Processes = ALONE,
-    plan: Plan | None = None,
-    prior: Prior | None = None,
-) -> Tensor:
-    """What a model gives out for the queries, observed values as they come: (Q, O)."""
-    if model.literal:
-        return model(encoded(observed, codec, reference), queries, features)
-    encode = encoding(codec, reference)
-    prior = prior or fit_prior(model, observed, reference)
-    memory = model.condition(
-        observed, features, encode=encode, prior=prior, plan=plan, processes=processes
+def _describe_step(run: Run, loss: float, cells: int, seconds: float, steps: int) -> str:
+    """Describe in a line where the run is, given what it did in how many seconds."""
+    validation = (
+        f", validation RMSE {run.history[-1]['validation_rmse']:.4f}" if run.history else ""
     )
-    first, last = processes.share(len(queries))
-    own = Support(queries.index[first:last], queries.shape)
-    return processes.gathered(model.read(memory, own, READ_AT_ONCE), len(queries))
-
-
-def _looks(
-    model: MemoryModel, task: Task, config: TrainingConfig
-) -> list[tuple[Task, Prior | None]]:
-    """What validation cells are judged with: all observed cells or shares of them, and a prior."""
-    looks = []
-    places = hashed_uniform(len(task.observed), config.seed, task.observed.values.device)
-    for share in config.judged_shares:
-        some = task.observed if share == 1 else task.observed.take(places < share)
-        looks.append((replace(task, observed=some), fit_prior(model, some, task.reference)))
-    return looks
-
-
-def validation_rmse(
-    model: MemoryModel,
-    codec: Codec,
-    task: Task,
-    prior: Prior | None = None,
-    how: How | None = None,
-) -> float:
-    """Of the validation cells, given all the others."""
-    how = how or How()
-    plan = how.plan and replace(how.plan, chunk_cells=None)
-    outputs = answer(
-        model,
-        codec,
-        task.observed,
-        task.validation.support,
-        task.reference,
-        task.features,
-        how.processes,
-        plan,
-        prior,
+    minutes, rest = divmod(round((run.config.steps - run.step) * seconds / steps), 60)
+    return (
+        f"step {run.step:,} of {run.config.steps:,}, loss {loss:.4f}{validation}, "
+        f"{cells / seconds:,.0f} cells/s, {minutes}:{rest:02d} left"
     )
-    error = codec.read(outputs.double(), task.reference).mean() - task.validation.values.squeeze(1)
-    return float(error.square().mean().sqrt())
-
-
-def _given_up(run: Run, config: TrainingConfig) -> bool:
-    return config.patience is not None and run.looks_without_gain >= config.patience
-
-
-def _progress(
-    run: Run, config: TrainingConfig, loss: float, cells: int, seconds: float, steps: int
-) -> RunProgress:
-    looked = bool(run.history)
-    return RunProgress(
-        run.step,
-        config.steps,
-        loss,
-        run.history[-1]["validation_rmse"] if looked else None,
-        run.best_rmse if looked else None,
-        cells / seconds,
-        (config.steps - run.step) * seconds / steps,
-    )
-
-
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-
-def _check_finite(what: str, number: float, step: int) -> None:
-    if not math.isfinite(number):
-        raise Failed(f"the {what} is no longer finite after step {step:,}; lower the learning rate")

@@ -15,8 +15,9 @@ from exchangeable.models.plan import (
 )
 from exchangeable.models.stream import Plan
 from exchangeable.runtime.devices import Precision, autocast, format_size, used_memory
-from exchangeable.training.loop import Task, encoding
-from exchangeable.values.codecs import Codec, loss_of
+from exchangeable.training.task import Task
+from exchangeable.values.codecs import Codec, encoder
+from exchangeable.values.losses import loss_of
 
 _SAMPLE = 4096
 _LEAST = 256  # cells that pass at a time: fewer would take for ever
@@ -49,7 +50,7 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         # What is kept must live until all of it was counted, and so must the loss.
-        encode = encoding(codec, task.reference)
+        encode = encoder(codec, task.stats)
         prior_values = some.values.new_ones(len(some), model.prior_channels).float()
         outputs = model.predict_hidden(
             some,
@@ -59,9 +60,9 @@ def _kept(model: MemoryModel, codec: Codec, task: Task, cells: int) -> int:
             encode=encode,
             prior_values=prior_values if model.prior_channels else None,
         )
-        answers = codec.read(outputs.float(), task.reference)
+        answers = codec.read(outputs.float(), task.stats)
         truth = some.values[hide].squeeze(1).float()
-        loss = loss_of(answers, truth, task.reference, "both", 1.0)
+        loss = loss_of(answers, truth, task.stats, "both", 1.0)
     del loss
     return sum(storages.values())
 

@@ -10,7 +10,9 @@ from exchangeable.models.configs import (
     FactorizedConfig,
     ModelConfig,
     ResidualConfig,
+    build,
 )
+from exchangeable.runtime.interruption import clear_about_memory
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.codecs import Codec
 
@@ -24,7 +26,7 @@ class Recipe:
     training: TrainingConfig
 
 
-def _self_supervised(codec: Codec, order: int, features: tuple[int, ...]) -> ModelConfig:
+def _residual(codec: Codec, order: int, features: tuple[int, ...]) -> ModelConfig:
     return ResidualConfig(
         codec.in_channels,
         codec.out_channels,
@@ -54,8 +56,8 @@ def _factorized(codec: Codec, order: int, features: tuple[int, ...]) -> ModelCon
 
 # Chosen on validation cells of ML-100K to train in minutes on a CPU (docs/lab-notes.md).
 RECIPES: Mapping[str, Recipe] = {
-    "self-supervised": Recipe(
-        _self_supervised,
+    "residual": Recipe(
+        _residual,
         TrainingConfig(
             steps=300,
             learning_rate=1e-2,
@@ -73,12 +75,43 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
-FINETUNING = replace(RECIPES["self-supervised"].training, learning_rate=1e-3)
+FINETUNING = replace(RECIPES["residual"].training, learning_rate=1e-3)
 """How a trained model goes on with another table, whatever it was trained with."""
 
 
-def recipe_of(name: str) -> Recipe:
-    """A recipe by its name."""
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe of this name."""
+    check_renamed(name)
     if name not in RECIPES:
         raise InputError(f"a recipe is one of {', '.join(RECIPES)}, but this is {name!r}")
     return RECIPES[name]
+
+
+FORMER_NAMES: Mapping[str, str] = {"self-supervised": "residual"}
+"""Names that recipes had before, which saved models may bear."""
+
+
+def check_renamed(name: str) -> None:
+    """Raise if a recipe had this name before."""
+    if name in FORMER_NAMES:
+        raise InputError(
+            f"the recipe {name!r} is called {FORMER_NAMES[name]!r} now: the former name is that "
+            f"of the paper's model alone"
+        )
+
+
+def resize(config: ModelConfig, width: int | None = None, depth: int | None = None) -> ModelConfig:
+    """Replace the width and depth of a configuration where they are given."""
+    if width is None and depth is None:
+        return config
+    if isinstance(config, FactorizedConfig):
+        raise InputError("width and depth are of the residual recipe, but this is another")
+    width = config.width if width is None else width
+    depth = config.depth if depth is None else depth
+    try:
+        resized = replace(config, width=width, depth=depth)
+        with clear_about_memory():
+            build(resized)  # some sizes do not go together, which only the layers can check
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return resized

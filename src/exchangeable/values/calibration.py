@@ -1,8 +1,8 @@
-"""Intervals that hold as many cells as they say, on whatever table.
+"""Calibrated quantiles: intervals that hold as many cells as they promise, on any table.
 
 How errors are distributed differs from table to table, and no model knows it beforehand. But some
-cells can be hidden: where their values lie in the answers for them tells which quantiles of the
-answers have so many cells below them.
+cells can be hidden: the ranks of their values in the distributions predicted for them show which
+predicted quantile has a given share of cells below it.
 """
 
 from __future__ import annotations
@@ -18,53 +18,56 @@ from exchangeable.values.distributions import Distribution
 
 Floats = NDArray[np.float64]
 
-_ENDS = np.array([0, 0.001, 0.003, 0.01])
-SHARES = np.concatenate([_ENDS, np.linspace(0.025, 0.975, 39), 1 - _ENDS[::-1]])
-"""Of cells that are to be below."""
-DOUBT = 50
-"""Cells that count for answers as they are, beside the hidden ones, of which there may be few."""
-_LEAST = 1e-6
+_TAIL = np.array([0, 0.001, 0.003, 0.01])
+SHARES = np.concatenate([_TAIL, np.linspace(0.025, 0.975, 39), 1 - _TAIL[::-1]])
+"""Shares of cells below a quantile at which the calibration is fitted."""
+UNCALIBRATED_CELLS = 50
+"""Weight of the uncalibrated quantiles, in cells, beside the hidden cells, which may be few."""
+_MIN_QUANTILE = 1e-6
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Which quantiles to take, so that a share of cells is below them; or just those.
+    """A map from a share of cells to the predicted quantile that has this share below it.
 
     >>> Calibration()(0.9)
     0.9
-    >>> round(Calibration.found(np.linspace(0.25, 0.75, 100_000))(0.9), 2)
+    >>> round(Calibration.fit(np.linspace(0.25, 0.75, 100_000))(0.9), 2)
     0.7
     """
 
-    taken: tuple[float, ...] = ()
-    """For each of SHARES; none: answers are as they should be."""
+    quantiles: tuple[float, ...] = ()
+    """The quantile to take for each of SHARES; empty for the identity."""
 
     def __post_init__(self) -> None:
-        steps = np.diff(np.array(self.taken, dtype=float))
-        if self.taken and not (
-            len(self.taken) == len(SHARES)
+        steps = np.diff(np.array(self.quantiles, dtype=float))
+        if self.quantiles and not (
+            len(self.quantiles) == len(SHARES)
             and (steps >= 0).all()
-            and 0 <= self.taken[0] <= self.taken[-1] <= 1
+            and 0 <= self.quantiles[0] <= self.quantiles[-1] <= 1
         ):
             raise InputError(f"a calibration has {len(SHARES)} shares that ascend within 0 and 1")
 
     @classmethod
-    def found(cls, ranks: Floats) -> Calibration:
-        """From where hidden values lay: the probability below each, as it was answered."""
+    def fit(cls, ranks: Floats) -> Calibration:
+        """Fit to ranks: the predicted probability below the value of each hidden cell."""
         if not len(ranks):
             return cls()
-        seen = len(ranks) / (len(ranks) + DOUBT)
-        taken = seen * np.quantile(ranks, SHARES) + (1 - seen) * SHARES
-        taken[0], taken[-1] = 0.0, 1.0
-        return cls(tuple(taken.tolist()))
+        weight = len(ranks) / (len(ranks) + UNCALIBRATED_CELLS)
+        quantiles = weight * np.quantile(ranks, SHARES) + (1 - weight) * SHARES
+        quantiles[0], quantiles[-1] = 0.0, 1.0
+        return cls(tuple(quantiles.tolist()))
 
     def __call__(self, share: float) -> float:
-        if not self.taken:
+        """Return the quantile to take so that ``share`` of the cells is below it."""
+        if not self.quantiles:
             return share
-        return float(np.clip(np.interp(share, SHARES, self.taken), _LEAST, 1 - _LEAST))
+        quantile = np.interp(share, SHARES, self.quantiles)
+        return float(np.clip(quantile, _MIN_QUANTILE, 1 - _MIN_QUANTILE))
 
-    def of(self, answers: Distribution) -> Distribution:
-        return Calibrated(answers, self) if self.taken else answers
+    def apply(self, predictions: Distribution) -> Distribution:
+        """Return the predictions with calibrated quantiles."""
+        return Calibrated(predictions, self) if self.quantiles else predictions
 
 
 UNCALIBRATED = Calibration()
@@ -72,25 +75,25 @@ UNCALIBRATED = Calibration()
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """Answers with other quantiles; means and probabilities stay."""
+    """Predictions with calibrated quantiles; means and probabilities stay."""
 
-    answers: Distribution
+    predictions: Distribution
     calibration: Calibration
 
     def take(self, cells: Tensor) -> Calibrated:
-        return Calibrated(self.answers.take(cells), self.calibration)
+        return Calibrated(self.predictions.take(cells), self.calibration)
 
     def mean(self) -> Tensor:
-        return self.answers.mean()
+        return self.predictions.mean()
 
     def quantile(self, share: float) -> Tensor:
-        return self.answers.quantile(self.calibration(share))
+        return self.predictions.quantile(self.calibration(share))
 
     def rank(self, values: Tensor) -> Tensor:
-        return self.answers.rank(values)
+        return self.predictions.rank(values)
 
     def probabilities(self) -> Tensor:
-        return self.answers.probabilities()
+        return self.predictions.probabilities()
 
     def log_likelihood(self, values: Tensor) -> Tensor:
-        return self.answers.log_likelihood(values)
+        return self.predictions.log_likelihood(values)

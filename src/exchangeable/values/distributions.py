@@ -1,9 +1,9 @@
-"""What is answered for a cell: a distribution, with its mean, quantiles and probabilities.
+"""Predicted distributions of the values of cells: means, quantiles, ranks and probabilities.
 
-Every kind works on Q cells at once. Quantiles are real numbers, for scales with levels too: those
-of the distribution of real numbers that is behind the levels, or, where none is, with a level's
-probability spread evenly over the values that are nearest to it. The latter holds too much, since
-levels are within an interval or without as a whole: 87 % of ratings on five levels for 80 %.
+Every class holds the distributions of Q cells. Quantiles are real numbers, for scales with levels
+too: those of the latent distribution of real numbers, or, without one, with each level's
+probability spread evenly over the values that are nearest to it. The latter intervals hold too
+much, since a level is inside or outside as a whole: 87 % of ratings on five levels for 80 %.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch import Tensor
 
 from exchangeable.errors import InputError
 
-_LEAST = 1e-12  # of a probability, so that its logarithm is finite
-_MOST_STEPS = 60
-_CLOSE_SHARE = 1e-8  # of the probability below a quantile, before the last step
-_CLOSE = 1e-3  # of a hundredth of the scale, when a mean is that which was wanted
-_ROOT = math.sqrt(2 * math.pi)
+_TINY = 1e-12  # smallest probability, so that its logarithm is finite, and smallest deviation
+_MAX_STEPS = 60
+_SHARE_TOLERANCE = 1e-8  # relative error of the share below a quantile, before the last step
+_MEAN_TOLERANCE = 1e-3  # error of a mean, in hundredths of the scale
+_ROOT_2_PI = math.sqrt(2 * math.pi)
 
 
 class Distribution(Protocol):
-    """Answers for Q cells."""
+    """The predicted distributions of Q cells."""
 
     def take(self, cells: Tensor) -> Self:
-        """For some of the cells, by their positions."""
+        """Select cells by position."""
         ...
 
     def mean(self) -> Tensor:
-        """(Q,)"""
+        """Mean of each cell: (Q,)."""
         ...
 
     def quantile(self, share: float) -> Tensor:
@@ -44,7 +44,7 @@ class Distribution(Protocol):
         ...
 
     def probabilities(self) -> Tensor:
-        """Of each level, for scales that have them: (Q, L)."""
+        """Probability of each level, for scales with levels: (Q, L)."""
         ...
 
     def log_likelihood(self, values: Tensor) -> Tensor:
@@ -56,18 +56,20 @@ class Distribution(Protocol):
 class OnLevels:
     """A probability for each of L levels.
 
-    >>> answer = OnLevels(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[0.25, 0.5, 0.25]]).log())
-    >>> answer.mean().tolist(), answer.quantile(0.5).tolist()
+    >>> levels, shares = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[0.25, 0.5, 0.25]])
+    >>> prediction = OnLevels(levels, shares.log())
+    >>> prediction.mean().tolist(), prediction.quantile(0.5).tolist()
     ([2.0], [2.0])
     """
 
     levels: Tensor  # (L,), ascending
     log_probabilities: Tensor  # (Q, L)
-    behind: LogisticMixture | None = None
+    latent: LogisticMixture | None = None
+    """Distribution of real numbers that was cut into levels, if there is one."""
 
     def take(self, cells: Tensor) -> OnLevels:
-        behind = None if self.behind is None else self.behind.take(cells)
-        return OnLevels(self.levels, self.log_probabilities[cells], behind)
+        latent = None if self.latent is None else self.latent.take(cells)
+        return OnLevels(self.levels, self.log_probabilities[cells], latent)
 
     def mean(self) -> Tensor:
         return self.probabilities() @ self.levels
@@ -77,26 +79,27 @@ class OnLevels:
 
     def quantile(self, share: float) -> Tensor:
         ends = float(self.levels[0]), float(self.levels[-1])
-        if self.behind is not None:
-            return self.behind.quantile(share).clamp(*ends)
-        edges = edges_of(self.levels)
+        if self.latent is not None:
+            return self.latent.quantile(share).clamp(*ends)
+        edges = level_edges(self.levels)
         below = self.probabilities().cumsum(dim=1)  # (Q, L)
-        wanted = torch.full_like(below[:, :1], share)
-        at = torch.searchsorted(below, wanted).clamp(max=len(self.levels) - 1)
-        mass = self.probabilities().gather(1, at).clamp(min=_LEAST)
-        within = ((wanted - below.gather(1, at)) / mass + 1).clamp(0, 1).squeeze(1)
+        target = torch.full_like(below[:, :1], share)
+        at = torch.searchsorted(below, target).clamp(max=len(self.levels) - 1)
+        mass = self.probabilities().gather(1, at).clamp(min=_TINY)
+        within = ((target - below.gather(1, at)) / mass + 1).clamp(0, 1).squeeze(1)
         at = at.squeeze(1)
         value = edges[at] + within * (edges[at + 1] - edges[at])
         return value.clamp(*ends)
 
     def rank(self, values: Tensor) -> Tensor:
-        if self.behind is not None:
-            return self.behind.rank(values)
-        edges, at = edges_of(self.levels), nearest_level(values, self.levels)
-        own = self.probabilities()
+        if self.latent is not None:
+            return self.latent.rank(values)
+        edges, at = level_edges(self.levels), nearest_level(values, self.levels)
+        probabilities = self.probabilities()
         within = ((values - edges[at]) / (edges[at + 1] - edges[at])).clamp(0, 1)
-        here = own.gather(1, at[:, None]).squeeze(1)
-        return own.cumsum(dim=1).gather(1, at[:, None]).squeeze(1) - (1 - within) * here
+        mass = probabilities.gather(1, at[:, None]).squeeze(1)
+        below = probabilities.cumsum(dim=1).gather(1, at[:, None]).squeeze(1)
+        return below - (1 - within) * mass
 
     def log_likelihood(self, values: Tensor) -> Tensor:
         at = nearest_level(values, self.levels)
@@ -105,7 +108,7 @@ class OnLevels:
 
 @dataclass(frozen=True, eq=False)
 class Normal:
-    """A mean and a deviation, within the ends of the levels where a scale has them."""
+    """A normal distribution for each cell; on a scale with levels, clipped to their range."""
 
     location: Tensor  # (Q,)
     deviation: Tensor  # (Q,)
@@ -125,20 +128,21 @@ class Normal:
         return self._inside(self.location + self.deviation * away)
 
     def rank(self, values: Tensor) -> Tensor:
-        return torch.special.ndtr((values - self.location) / self.deviation.clamp(min=_LEAST))
+        return torch.special.ndtr((values - self.location) / self.deviation.clamp(min=_TINY))
 
     def log_likelihood(self, values: Tensor) -> Tensor:
         if self.levels is not None:
             return self.on_levels().log_likelihood(values)
-        away = (values - self.location) / self.deviation.clamp(min=_LEAST)
+        away = (values - self.location) / self.deviation.clamp(min=_TINY)
         constant = 0.5 * math.log(2 * math.pi)
-        return -0.5 * away**2 - self.deviation.clamp(min=_LEAST).log() - constant
+        return -0.5 * away**2 - self.deviation.clamp(min=_TINY).log() - constant
 
     def on_levels(self) -> OnLevels:
+        """Give each level the probability of the values that are nearest to it."""
         if self.levels is None:
             raise InputError("probabilities need a scale with levels, but the values are real")
-        inner = edges_of(self.levels)[1:-1]
-        spread = self.deviation.clamp(min=_LEAST)[:, None]
+        inner = level_edges(self.levels)[1:-1]
+        spread = self.deviation.clamp(min=_TINY)[:, None]
         below = torch.special.ndtr((inner - self.location[:, None]) / spread)
         return OnLevels(self.levels, log_level_probabilities(below))
 
@@ -148,38 +152,39 @@ class Normal:
         return values.clamp(float(self.levels[0]), float(self.levels[-1]))
 
 
-def placed(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
-    """Where a Normal must be for its mean on levels to be a given one, if that can be: (Q,).
+def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
+    """Find the location at which a ``Normal`` on levels has the given mean: (Q,).
 
-    Near an end of the scale what would lie beyond it is missing, so it has to be further out.
+    Near an end of the scale the part beyond it is cut off, so the location lies further out.
+    Means within a hundredth of an end are moved inwards.
     """
     gap = (levels[-1] - levels[0]) / 100
-    wanted = mean.clamp(levels[0] + gap, levels[-1] - gap)
+    target = mean.clamp(levels[0] + gap, levels[-1] - gap)
     low, high = levels[0] - 5 * deviation, levels[-1] + 5 * deviation
-    spread, found = deviation.clamp(min=_LEAST), wanted.clone()
-    inner, gaps = edges_of(levels)[1:-1], levels.diff()
-    left = torch.arange(len(mean), device=mean.device)  # those whose place is not found yet
-    for number in range(_MOST_STEPS):
-        at, width = found[left], spread[left]
+    spread, location = deviation.clamp(min=_TINY), target.clone()
+    inner, gaps = level_edges(levels)[1:-1], levels.diff()
+    left = torch.arange(len(mean), device=mean.device)  # positions not converged yet
+    for iteration in range(_MAX_STEPS):
+        at, width = location[left], spread[left]
         apart = (inner - at[:, None]) / width[:, None]
-        away = levels[-1] - torch.special.ndtr(apart) @ gaps - wanted[left]
+        away = levels[-1] - torch.special.ndtr(apart) @ gaps - target[left]
         low[left] = torch.where(away < 0, at, low[left])
         high[left] = torch.where(away < 0, high[left], at)
-        # Newton's step; where the curve is a staircase it leads astray, so halve now and then.
-        step = at - away / ((-0.5 * apart**2).exp() @ gaps / (width * _ROOT)).clamp(min=_LEAST)
-        inside = (step > low[left]) & (step < high[left]) & (number % 3 < 2)
+        # Newton's step; where the curve is a staircase it diverges, so bisect every third time.
+        step = at - away / ((-0.5 * apart**2).exp() @ gaps / (width * _ROOT_2_PI)).clamp(min=_TINY)
+        inside = (step > low[left]) & (step < high[left]) & (iteration % 3 < 2)
         step = torch.where(inside, step, (low[left] + high[left]) / 2)
-        off = away.abs() > _CLOSE * gap
+        off = away.abs() > _MEAN_TOLERANCE * gap
         left = left[off]
         if not len(left):
             break
-        found[left] = step[off]
-    return found
+        location[left] = step[off]
+    return location
 
 
 @dataclass(frozen=True, eq=False)
 class LogisticMixture:
-    """A mixture of C logistic distributions for each cell, of real numbers."""
+    """A mixture of C logistic distributions of real numbers for each cell."""
 
     log_weights: Tensor  # (Q, C)
     locations: Tensor  # (Q, C)
@@ -192,37 +197,37 @@ class LogisticMixture:
         return (self.log_weights.exp() * self.locations).sum(dim=1)
 
     def below(self, values: Tensor) -> Tensor:
-        """The probability of less than each of ``values`` (Q, V): (Q, V)."""
+        """Probability below each of ``values``: (Q, V) -> (Q, V)."""
         away = (values.unsqueeze(-1) - self.locations.unsqueeze(1)) / self.scales.unsqueeze(1)
         return (self.log_weights.exp().unsqueeze(1) * away.sigmoid()).sum(dim=-1)
 
     def on_levels(self, levels: Tensor) -> OnLevels:
-        """The probability of the values that are nearest to each level."""
-        inner = edges_of(levels)[1:-1].expand(len(self.locations), -1)
+        """Give each level the probability of the values that are nearest to it."""
+        inner = level_edges(levels)[1:-1].expand(len(self.locations), -1)
         return OnLevels(levels, log_level_probabilities(self.below(inner)), self)
 
     def probabilities(self) -> Tensor:
         raise InputError("probabilities need a scale with levels, but the values are real")
 
     def quantile(self, share: float) -> Tensor:
-        # Each component's own quantile; that of the mixture lies between the outer two.
-        own = self.locations + self.scales * math.log(share / (1 - share))
-        low, high = own.amin(dim=1), own.amax(dim=1)
+        # The quantile of the mixture lies between the outer quantiles of its components.
+        bounds = self.locations + self.scales * math.log(share / (1 - share))
+        low, high = bounds.amin(dim=1), bounds.amax(dim=1)
         weights = self.log_weights.exp()
-        close = max(_CLOSE_SHARE * min(share, 1 - share), 4 * torch.finfo(weights.dtype).eps)
-        found, before = (weights * own).sum(dim=1), torch.full_like(low, torch.inf)
-        for _ in range(_MOST_STEPS):
-            below = ((found[:, None] - self.locations) / self.scales).sigmoid()
+        close = max(_SHARE_TOLERANCE * min(share, 1 - share), 4 * torch.finfo(weights.dtype).eps)
+        value, before = (weights * bounds).sum(dim=1), torch.full_like(low, torch.inf)
+        for _ in range(_MAX_STEPS):
+            below = ((value[:, None] - self.locations) / self.scales).sigmoid()
             off = (weights * below).sum(dim=1) - share
-            low, high = torch.where(off < 0, found, low), torch.where(off < 0, high, found)
+            low, high = torch.where(off < 0, value, low), torch.where(off < 0, high, value)
             near = off.abs() < close
-            # Newton's step, or the middle where it leads out or the last one did little good.
-            step = found - off / (weights * below * (1 - below) / self.scales).sum(dim=1)
+            # Newton's step, or bisection where it leaves the bounds or the last step gained little.
+            step = value - off / (weights * below * (1 - below) / self.scales).sum(dim=1)
             good = (step >= low) & (step <= high) & (near | (off.abs() < before / 2))
-            found, before = torch.where(good, step, (low + high) / 2), off.abs()
+            value, before = torch.where(good, step, (low + high) / 2), off.abs()
             if bool(near.all()):
                 break
-        return found
+        return value
 
     def rank(self, values: Tensor) -> Tensor:
         return self.below(values[:, None]).squeeze(1)
@@ -233,8 +238,8 @@ class LogisticMixture:
         return (self.log_weights + density - self.scales.log()).logsumexp(dim=1)
 
 
-def edges_of(levels: Tensor) -> Tensor:
-    """Where the values nearest to each level begin and end: (L,) -> (L + 1,)."""
+def level_edges(levels: Tensor) -> Tensor:
+    """Bounds between the values nearest to each level, ends included: (L,) -> (L + 1,)."""
     if len(levels) == 1:
         return torch.stack([levels[0] - 0.5, levels[0] + 0.5])
     middle = (levels[1:] + levels[:-1]) / 2
@@ -243,17 +248,17 @@ def edges_of(levels: Tensor) -> Tensor:
 
 
 def nearest_level(values: Tensor, levels: Tensor) -> Tensor:
-    """Which level each value is nearest to: (Q,) -> (Q,)."""
+    """Position of the level that is nearest to each value: (Q,) -> (Q,)."""
     if len(levels) == 1:
         return torch.zeros(len(values), dtype=torch.int64, device=values.device)
-    return torch.searchsorted(edges_of(levels)[1:-1].contiguous(), values.contiguous())
+    return torch.searchsorted(level_edges(levels)[1:-1].contiguous(), values.contiguous())
 
 
 def log_level_probabilities(below: Tensor) -> Tensor:
-    """Log probability between ascending cuts, (Q, L - 1) of probabilities below: (Q, L)."""
+    """Log probability of each level, from that below each inner edge: (Q, L - 1) -> (Q, L)."""
     zero, one = torch.zeros_like(below[:, :1]), torch.ones_like(below[:, :1])
     if not below.shape[1]:
         return below.new_zeros(len(below), 1)
     masses = torch.cat([below, one], dim=1) - torch.cat([zero, below], dim=1)
-    masses = masses.clamp(min=_LEAST if below.dtype == torch.float64 else 1e-7)
+    masses = masses.clamp(min=_TINY if below.dtype == torch.float64 else 1e-7)
     return (masses / masses.sum(dim=1, keepdim=True)).log()

@@ -12,14 +12,14 @@ from exchangeable.errors import InputError
 
 Kind = Literal["levels", "real", "binary", "positives"]
 
-MOST_LEVELS = 101
-"""A grid of more values than 0-100 has is taken for real numbers."""
-_AT_ONCE = 2**20  # values, so that a long table is not copied
+MAX_LEVELS = 101
+"""More values than 0-100 are taken for real numbers."""
+_VALUES_PER_CHUNK = 2**20  # so that a long table is not copied
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What values there can be.
+    """The values that are possible.
 
     >>> Scale.of(np.array([1.0, 2.0, 5.0]))
     Scale(kind='levels', levels=(1.0, 2.0, 3.0, 4.0, 5.0))
@@ -33,14 +33,14 @@ class Scale:
 
     @classmethod
     def of(cls, values: NDArray[np.float64], kind: Kind | None = None) -> Scale:
-        """The scale that observed values suggest, or the given kind if they allow it.
+        """Guess the scale from observed values, or check that they allow the given kind.
 
-        Missing ones, which are NaN, suggest nothing.
+        Missing values (NaN) are ignored.
         """
         if kind is not None and kind not in get_args(Kind):
             raise InputError(f"scale must be one of {', '.join(get_args(Kind))}, but is {kind!r}")
         distinct = _distinct(values)
-        if len(distinct) > MOST_LEVELS:
+        if len(distinct) > MAX_LEVELS:
             if kind is None or kind == "real":
                 return cls("real")
             distinct = np.unique(values[~np.isnan(values)])
@@ -57,6 +57,18 @@ class Scale:
             )
         return cls(kind, tuple(distinct.tolist()))
 
+    def check(self, values: NDArray[np.float64]) -> None:
+        """Raise unless new values are on this scale."""
+        if not self.levels:
+            return
+        levels = np.asarray(self.levels)
+        off = np.abs(values[:, None] - levels[None, :]).min(axis=1) > 1e-9
+        if off.any():
+            raise InputError(
+                f"new values must be on the table's scale ({self}), but {values[off][0]:g} is "
+                f"not; fit again if the scale has grown"
+            )
+
     def __str__(self) -> str:
         if self.kind != "levels":
             ends = " and ".join(f"{level:g}" for level in self.levels)
@@ -68,18 +80,18 @@ class Scale:
 
 
 def _distinct(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values that are there, ascending, or so many that they are more than any levels."""
-    found = np.empty(0)
-    for start in range(0, len(values), _AT_ONCE):
-        some = values[start : start + _AT_ONCE]
-        found = np.union1d(found, some[~np.isnan(some)])
-        if len(found) > MOST_LEVELS:
+    """Distinct values, ascending; counting stops once there are more than MAX_LEVELS."""
+    distinct = np.empty(0)
+    for start in range(0, len(values), _VALUES_PER_CHUNK):
+        chunk = values[start : start + _VALUES_PER_CHUNK]
+        distinct = np.union1d(distinct, chunk[~np.isnan(chunk)])
+        if len(distinct) > MAX_LEVELS:
             break
-    return found
+    return distinct
 
 
 def _guess(distinct: NDArray[np.float64]) -> Scale:
-    """From the distinct values, ascending."""
+    """Guess the scale from the distinct values, ascending."""
     if len(distinct) == 0:
         return Scale("real")
     if set(distinct.tolist()) <= {0.0, 1.0} and len(distinct) == 2:
@@ -95,12 +107,12 @@ def _guess(distinct: NDArray[np.float64]) -> Scale:
 
 
 def _grid_step(distinct: NDArray[np.float64]) -> float | None:
-    """1, a half or a tenth such that all values lie that far apart, if they are not too many."""
+    """Largest of 1, 0.5 and 0.1 on whose grid all values lie, with at most MAX_LEVELS steps."""
     for step in (1.0, 0.5, 0.1):
         grid = (distinct / step).round()
         regular = np.abs(grid * step - distinct).max() <= 1e-9 * max(1.0, np.abs(distinct).max())
         different = len(np.unique(grid)) == len(distinct)
-        if regular and different and grid[-1] - grid[0] < MOST_LEVELS:
+        if regular and different and grid[-1] - grid[0] < MAX_LEVELS:
             return step
     return None
 

@@ -1,33 +1,33 @@
-// Calls to the service, with a token where one is needed.
+// Calls to the service, with a token if it requires one.
 
 const form = document.querySelector("#token");
 let token = sessionStorage.getItem("token");
 
 export class Problem extends Error {}
 
-/** What the service answers: JSON, or the response itself. Throws with the reason, in one line. */
+/** Send a request; return the response as JSON, or itself if raw. Throws a Problem with the reason. */
 export async function call(method, path, { body, file, raw = false, signal } = {}) {
   const headers = {};
   if (token) headers.authorization = `Bearer ${token}`;
   if (body !== undefined) headers["content-type"] = "application/json";
   if (file !== undefined) headers["content-type"] = "application/octet-stream";
   const content = body === undefined ? file : JSON.stringify(body);
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { method, headers, body: content, signal });
+    response = await fetch(path, { method, headers, body: content, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem("the service cannot be reached");
   }
-  if (answer.status === 401) {
+  if (response.status === 401) {
     await askForToken();
     return call(method, path, { body, file, raw, signal });
   }
-  if (!answer.ok) {
-    const told = await answer.json().catch(() => ({}));
-    throw new Problem(told.error ?? `the service answered ${answer.status}`);
+  if (!response.ok) {
+    const { error } = await response.json().catch(() => ({}));
+    throw new Problem(error ?? `the service responded with status ${response.status}`);
   }
-  return raw ? answer : answer.json();
+  return raw ? response : response.json();
 }
 
 function askForToken() {
@@ -44,7 +44,7 @@ function askForToken() {
   });
 }
 
-/** An element with properties and children; texts are texts, whatever stands in them. */
+/** Create an element with properties and children; strings become text, never markup. */
 export function element(name, properties = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {

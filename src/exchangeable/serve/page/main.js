@@ -1,4 +1,4 @@
-// The three parts, one at a time, and what is served.
+// The tabs of the page, and a line about the table.
 
 import { call, Problem } from "./calls.js";
 import { showPools, startPools } from "./pools.js";

@@ -1,4 +1,4 @@
-// Pools and queries, live on a small table: what a cell reads, and what the model makes of it.
+// Pools and queries on a small table: the pools that a cell reads, and the prediction of the model.
 
 import { call, element, Problem, short } from "./calls.js";
 
@@ -12,18 +12,18 @@ const VALUES = [
   [null, null, 2, null, 5, 4, null],
 ];
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-const PAUSE = 250; // milliseconds after the last change until the model is asked
+const PAUSE = 250; // milliseconds between the last change and the request
 const grid = document.querySelector("#grid");
-const told = document.querySelector("#reads");
-const said = document.querySelector("#pools-model");
+const reads = document.querySelector("#reads");
+const modelStatus = document.querySelector("#pools-model");
 
 const everyRow = NAMES.rows.map((_, at) => at);
 const everyColumn = NAMES.columns.map((_, at) => at);
-let order = { rows: everyRow, columns: everyColumn };
-let at = [0, 0]; // where the table is pointed at
-let answers = null; // of the model, by row and column
-let waiting;
-let underWay;
+let permutation = { rows: everyRow, columns: everyColumn };
+let at = [0, 0]; // the selected cell
+let predictions = null; // of the model, by row and column
+let timer;
+let pending;
 
 export function startPools() {
   draw();
@@ -36,16 +36,16 @@ export function startPools() {
     read(...at.map((place, axis) => Math.min(Math.max(place + step[axis], 0), sizes[axis] - 1)));
   });
   document.querySelector("#shuffle").addEventListener("click", () => {
-    const [row, column] = [order.rows[at[0]], order.columns[at[1]]];
-    order = { rows: shuffled(order.rows), columns: shuffled(order.columns) };
+    const [row, column] = [permutation.rows[at[0]], permutation.columns[at[1]]];
+    permutation = { rows: shuffled(permutation.rows), columns: shuffled(permutation.columns) };
     draw();
-    read(order.rows.indexOf(row), order.columns.indexOf(column));
+    read(permutation.rows.indexOf(row), permutation.columns.indexOf(column));
   });
 }
 
-/** Once somebody looks at it. */
+/** Fetch predictions when the tab is first shown. */
 export function showPools() {
-  if (!answers && !underWay) ask();
+  if (!predictions && !pending) predict();
 }
 
 function shuffled(list) {
@@ -54,7 +54,7 @@ function shuffled(list) {
 
 const observed = (rows, columns) => rows.flatMap((r) => columns.map((c) => VALUES[r][c])).filter((v) => v !== null);
 
-/** A pool as it is told: what was written to it on average, and how many wrote. */
+/** Content of a pool: the mean of the values written to it, and their number. */
 function pool(values) {
   const mean = values.length ? short(values.reduce((a, b) => a + b, 0) / values.length) : "–";
   return { mean, number: values.length };
@@ -69,8 +69,8 @@ function draw() {
     Object.assign(made.dataset, kind);
     return made;
   };
-  const lines = order.rows.map((r, row) => {
-    const cells = order.columns.map((c, column) => {
+  const lines = permutation.rows.map((r, row) => {
+    const cells = permutation.columns.map((c, column) => {
       const cell = element("div", { role: "gridcell", className: VALUES[r][c] === null ? "asked" : "" }, text(r, c));
       cell.dataset.at = `${row} ${column}`;
       cell.addEventListener("pointerenter", () => read(row, column));
@@ -79,8 +79,8 @@ function draw() {
     });
     return line(head("rowheader", NAMES.rows[r]), ...cells, drawn(observed([r], everyColumn), { row }));
   });
-  const heads = order.columns.map((c) => head("columnheader", NAMES.columns[c]));
-  const below = order.columns.map((c, column) => drawn(observed(everyRow, [c]), { column }));
+  const heads = permutation.columns.map((c) => head("columnheader", NAMES.columns[c]));
+  const below = permutation.columns.map((c, column) => drawn(observed(everyRow, [c]), { column }));
   grid.replaceChildren(
     line(head("columnheader", ""), ...heads, head("columnheader", "row pool")),
     ...lines,
@@ -90,10 +90,10 @@ function draw() {
 
 function text(r, c) {
   if (VALUES[r][c] !== null) return String(VALUES[r][c]);
-  return answers ? short(answers[r][c].mean, 1) : "?";
+  return predictions ? short(predictions[r][c].mean, 1) : "?";
 }
 
-/** Show what a cell reads. */
+/** Show the pools that a cell reads. */
 function read(row, column) {
   at = [row, column];
   for (const cell of grid.querySelectorAll("[data-at]")) {
@@ -108,53 +108,53 @@ function read(row, column) {
     one.classList.toggle("in-column", one.dataset.column === String(column));
     one.classList.toggle("in-all", one.dataset.all !== undefined);
   }
-  const [r, c] = [order.rows[row], order.columns[column]];
+  const [r, c] = [permutation.rows[row], permutation.columns[column]];
   const pools = [
     [`row ${NAMES.rows[r]}`, observed([r], everyColumn)],
     [`column ${NAMES.columns[c]}`, observed(everyRow, [c])],
     ["all", observed(everyRow, everyColumn)],
   ].map(([name, values]) => `${name} ${pool(values).mean}`).join(", ");
-  const own = VALUES[r][c];
-  const answer = answers && own === null
-    ? ` The model says ${short(answers[r][c].mean)} (80 %: ${short(answers[r][c].low)} to ${short(answers[r][c].high)}).`
+  const value = VALUES[r][c];
+  const prediction = predictions && value === null
+    ? ` The model predicts ${short(predictions[r][c].mean)} (80 %: ${short(predictions[r][c].low)} to ${short(predictions[r][c].high)}).`
     : "";
-  told.textContent = `${NAMES.rows[r]} and ${NAMES.columns[c]}, ${own === null ? "asked for" : `observed ${own}`}: reads the pools ${pools}${own === null ? "" : ", and its own value"}.${answer}`;
+  reads.textContent = `${NAMES.rows[r]} and ${NAMES.columns[c]}, ${value === null ? "not observed" : `observed ${value}`}: reads the pools ${pools}${value === null ? "" : ", and its own value"}.${prediction}`;
 }
 
-/** Another value for a cell, or none after the highest. */
+/** Set the next value of a cell; after the highest it becomes empty. */
 function change(row, column) {
-  const [r, c] = [order.rows[row], order.columns[column]];
+  const [r, c] = [permutation.rows[row], permutation.columns[column]];
   VALUES[r][c] = VALUES[r][c] === 5 ? null : (VALUES[r][c] ?? 0) + 1;
-  answers = null;
+  predictions = null;
   draw();
   read(row, column);
-  clearTimeout(waiting);
-  waiting = setTimeout(ask, PAUSE);
+  clearTimeout(timer);
+  timer = setTimeout(predict, PAUSE);
 }
 
-async function ask() {
-  underWay?.abort();
+async function predict() {
+  pending?.abort();
   const mine = new AbortController();
-  underWay = mine;
-  said.textContent = "The model reads the table …";
+  pending = mine;
+  modelStatus.textContent = "The model is reading the table …";
   const lines = everyRow.flatMap((r) => everyColumn.map((c) => `${NAMES.rows[r]},${NAMES.columns[c]},${VALUES[r][c] ?? ""}`));
   try {
     const file = ["who,what,value", ...lines].join("\n");
     const found = await call("POST", "v1/look", { file, signal: mine.signal });
     const { rows, columns, mean, low, high } = found.picture;
     const place = (r, c) => [rows.indexOf(NAMES.rows[r]), columns.indexOf(NAMES.columns[c])];
-    answers = everyRow.map((r) => everyColumn.map((c) => {
+    predictions = everyRow.map((r) => everyColumn.map((c) => {
       const [i, j] = place(r, c);
       return { mean: mean[i][j], low: low[i][j], high: high[i][j] };
     }));
-    said.textContent = `Grey numbers are answered by the model ${found.model}. Click a cell, or press Enter, to change it.`;
+    modelStatus.textContent = `Grey numbers are predicted by the model ${found.model}. Click a cell, or press Enter, to change its value.`;
     draw();
     if (grid.matches(":focus, :hover")) read(...at);
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Problem)) throw error;
-    said.textContent = error.message;
+    modelStatus.textContent = error.message;
   } finally {
-    if (underWay === mine) underWay = null;
+    if (pending === mine) pending = null;
   }
 }

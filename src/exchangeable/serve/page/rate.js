@@ -1,4 +1,4 @@
-// Rate some members of the second axis, and see what follows, as you do it.
+// Rate members of the second axis, and see the recommendations change.
 
 import { call, element, Problem, short } from "./calls.js";
 
@@ -12,12 +12,12 @@ const list = document.querySelector("#recommended");
 
 const ratings = new Map();
 let about;
-let under_way;
+let pending;
 
-export async function startRating(told) {
-  about = told;
+export async function startRating(model) {
+  about = model;
   if (about.axes.length !== 2 || about.cells === 0) {
-    timing.textContent = "Ratings need a table with two axes and some cells.";
+    timing.textContent = "Rating needs a table with two axes and at least one cell.";
     search.disabled = true;
     return;
   }
@@ -32,10 +32,10 @@ export async function startRating(told) {
 }
 
 async function find(text) {
-  const asked = new URLSearchParams({ axis: about.axes[1].name, holding: text, limit: 30 });
+  const query = new URLSearchParams({ axis: about.axes[1].name, holding: text, limit: 30 });
   let found;
   try {
-    found = await call("GET", `v1/members?${asked}`);
+    found = await call("GET", `v1/members?${query}`);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     choices.replaceChildren(element("li", { className: "soft" }, error.message));
@@ -46,10 +46,10 @@ async function find(text) {
   choices.replaceChildren(
     ...free.map(({ label }) => element("li", {}, element("span", {}, String(label)), rater(label))),
   );
-  if (!free.length) choices.append(element("li", { className: "soft" }, "Nothing is called that."));
+  if (!free.length) choices.append(element("li", { className: "soft" }, "No matches."));
 }
 
-/** Stars where there are few levels, else a number. */
+/** Stars if there are few levels, else a number field. */
 function rater(label) {
   const now = ratings.get(label);
   const levels = about.levels;
@@ -91,15 +91,15 @@ function drawRatings() {
   clear.hidden = ratings.size === 0;
   rated.replaceChildren(
     ...[...ratings.keys()].map((label) => {
-      const away = element("button", { type: "button", className: "quiet" }, "take back");
-      away.setAttribute("aria-label", `Take back the rating of ${label}`);
-      away.addEventListener("click", () => {
+      const remove = element("button", { type: "button", className: "quiet" }, "remove");
+      remove.setAttribute("aria-label", `Remove the rating of ${label}`);
+      remove.addEventListener("click", () => {
         ratings.delete(label);
         drawRatings();
         find(search.value);
         recommend();
       });
-      const row = element("li", {}, element("span", {}, String(label)), rater(label), away);
+      const row = element("li", {}, element("span", {}, String(label)), rater(label), remove);
       row.dataset.label = String(label);
       return row;
     }),
@@ -107,18 +107,18 @@ function drawRatings() {
 }
 
 async function recommend() {
-  under_way?.abort();
+  pending?.abort();
   if (!ratings.size) {
     list.replaceChildren();
-    timing.textContent = "Rate a few on the left.";
+    timing.textContent = "Rate a few items to see recommendations.";
     return;
   }
-  under_way = new AbortController();
+  pending = new AbortController();
   const body = { ratings: [...ratings], n: 8, why: true };
   try {
-    const found = await call("POST", "v1/recommend", { body, signal: under_way.signal });
-    const held = Math.round(found.pools.age_seconds);
-    timing.textContent = `${short(found.milliseconds, 1)} ms; all cells were read together ${held} s ago`;
+    const found = await call("POST", "v1/recommend", { body, signal: pending.signal });
+    const age = Math.round(found.pools.age_seconds);
+    timing.textContent = `${short(found.milliseconds, 1)} ms; the whole table was last read ${age} s ago`;
     list.replaceChildren(...found.recommended.map(recommended));
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -149,11 +149,11 @@ function bar(one) {
 }
 
 function why(one) {
-  const told = [...one.why].sort((a, b) => Math.abs(b.moved) - Math.abs(a.moved)).slice(0, 3);
-  const parts = told.flatMap(({ label, moved }, at) => [
+  const largest = [...one.why].sort((a, b) => Math.abs(b.moved) - Math.abs(a.moved)).slice(0, 3);
+  const parts = largest.flatMap(({ label, moved }, at) => [
     at ? ", " : "",
     element("span", { className: moved < 0 ? "down" : "up" }, `${moved < 0 ? "−" : "+"}${short(Math.abs(moved))}`),
     ` ${label}`,
   ]);
-  return element("p", { className: "why" }, "your ratings moved it: ", ...parts);
+  return element("p", { className: "why" }, "effect of your ratings: ", ...parts);
 }

@@ -1,4 +1,4 @@
-// A file of one's own: what was read, what it looks like completed, and the result.
+// An uploaded file: its summary, a picture of it completed, and the download.
 
 import { call, element, Problem, short } from "./calls.js";
 import { colour, draw, follow } from "./heat.js";
@@ -13,7 +13,7 @@ const download = document.querySelector("#download");
 const canvases = { observed: document.querySelector("#observed"), completed: document.querySelector("#completed") };
 
 let file;
-let reading = 0; // the last of several wins, however long it takes
+let latest = 0; // only the latest of several uploads is shown
 let picture;
 
 export function startTable() {
@@ -27,30 +27,30 @@ export function startTable() {
   }
   duplicates.addEventListener("change", () => file && take(file));
   download.addEventListener("click", fetchCompleted);
-  for (const canvas of Object.values(canvases)) follow(canvas, tell);
+  for (const canvas of Object.values(canvases)) follow(canvas, describe);
 }
 
-async function take(given) {
-  file = given;
-  const mine = ++reading;
+async function take(chosen) {
+  file = chosen;
+  const mine = ++latest;
   look.hidden = true;
-  say(`Reading ${given.name} …`);
+  showStatus(`Reading ${chosen.name} …`);
   try {
-    const found = await call("POST", `v1/look?duplicates=${duplicates.value}`, { file: given });
-    if (mine !== reading) return;
-    say(`${given.name}: completed by the model ${found.model}.`);
-    list("#found", [...found.found, ...(found.without_value ? [] : ["every cell has a value: ask for every cell to fill the others in"])]);
+    const found = await call("POST", `v1/look?duplicates=${duplicates.value}`, { file: chosen });
+    if (mine !== latest) return;
+    showStatus(`${chosen.name}: completed by the model ${found.model}.`);
+    list("#found", [...found.found, ...(found.without_value ? [] : ["every row has a value; choose “predict every cell” to predict the missing combinations"])]);
     list("#notes", found.notes);
     document.querySelector("#every").checked = !found.without_value;
     show(found.picture);
     look.hidden = false;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    if (mine === reading) say(error.message, true);
+    if (mine === latest) showStatus(error.message, true);
   }
 }
 
-function say(text, bad = false) {
+function showStatus(text, bad = false) {
   status.textContent = text;
   status.classList.toggle("bad", bad);
 }
@@ -63,9 +63,9 @@ function show(found) {
   picture = found;
   document.querySelector("#pictures").hidden = found === null;
   if (found === null) return;
-  const known = found.observed.flat().filter((value) => value !== null);
-  const all = [...known, ...found.mean.flat()].sort((a, b) => a - b);
-  // A few values far out would leave no colours for the others.
+  const values = found.observed.flat().filter((value) => value !== null);
+  const all = [...values, ...found.mean.flat()].sort((a, b) => a - b);
+  // Without clipping, a few extreme values would leave no colours for the others.
   const [low, high] = [all[Math.floor(0.01 * all.length)], all[Math.ceil(0.99 * all.length) - 1]];
   draw(canvases.observed, found.observed, low, high);
   const completed = found.mean.map((row, r) => row.map((value, c) => found.observed[r][c] ?? value));
@@ -84,7 +84,7 @@ function legend(low, high) {
   document.querySelector("#legend").replaceChildren(short(low), strip, short(high));
 }
 
-function tell(row, column) {
+function describe(row, column) {
   const where = `${picture.rows[row]}, ${picture.columns[column]}`;
   const observed = picture.observed[row][column];
   const ends = `${short(picture.low[row][column])} to ${short(picture.high[row][column])}`;
@@ -97,14 +97,14 @@ async function fetchCompleted() {
   download.disabled = true;
   try {
     const every = document.querySelector("#every").checked;
-    const answer = await call("POST", `v1/complete?all=${every}&duplicates=${duplicates.value}`, { file, raw: true });
-    const link = element("a", { href: URL.createObjectURL(await answer.blob()) });
+    const response = await call("POST", `v1/complete?all=${every}&duplicates=${duplicates.value}`, { file, raw: true });
+    const link = element("a", { href: URL.createObjectURL(await response.blob()) });
     link.download = `${file.name.replace(/\.[^.]*$/, "")}.completed.csv`;
     link.click();
     URL.revokeObjectURL(link.href);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    say(error.message, true);
+    showStatus(error.message, true);
   } finally {
     download.disabled = false;
   }

@@ -1,0 +1,1 @@
+"""The figures, one command each; they are written to ``docs/pictures``."""

@@ -1,0 +1,50 @@
+"""Full batches against samples of 20,000 cells on ML-100K (the paper's figure on sampling).
+
+    python -m paper.figures.sampling --device cuda
+
+The model is the self-supervised one, as released; only which cells a step sees differs.
+"""
+
+from __future__ import annotations
+
+from paper.lib import runs
+from paper.lib.command import run_command
+from paper.lib.tables import Column, Row, format_table, parse_arguments
+
+MODEL = "self-supervised-released"
+CELLS = 20_000
+STEPS = 4000
+BATCHES = {
+    "full": "all cells",
+    "conditional": "conditional, as in the paper",
+    "rows-columns": "rows x columns, every cell as likely",
+    "uniform": "uniform",
+}
+
+
+def main() -> None:
+    given = parse_arguments(__doc__ or "")
+    for batch in () if given.print else BATCHES:
+        for seed in range(given.seeds):
+            found = runs.ensure(
+                "ml-100k", "u1", MODEL, seed, given.device, again=given.again, folder=given.out,
+                label=f"{MODEL}-{batch}", batch=batch, batch_cells=CELLS,
+                **{"steps": STEPS, **given.changed},
+            )  # fmt: skip
+            print(f"{batch} seed {seed}: RMSE {found['rmse']:.4f}", flush=True)
+    rows = [Row(title, [], f"{MODEL}-{batch}") for batch, title in BATCHES.items()]
+    rows += [Row("empirical-Bayes bias", [], "bias"), Row("Bayesian MF", [], "bmf")]
+    columns = [
+        Column("test", "ml-100k", ("u1",)),
+        Column("validation", "ml-100k", ("u1",), 4, "validation"),
+    ]
+    print()
+    print(
+        format_table(
+            "Which cells a step sees, ML-100K u1, RMSE", columns, rows, runs.results(given.out)
+        )
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,1 @@
+"""What the commands share: problems, methods, runs, tables and drawing."""

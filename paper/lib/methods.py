@@ -1,0 +1,223 @@
+"""The methods that are compared: the paper's models, as printed and released; ours; yardsticks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from exchangeable.baselines import BASELINES
+from exchangeable.errors import InputError
+from exchangeable.models.configs import (
+    FactorizedConfig,
+    ModelConfig,
+    ResidualConfig,
+    SelfSupervisedConfig,
+)
+from exchangeable.models.memory import MemoryModel
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.recipes import FINETUNING
+from exchangeable.values.codecs import Codec, codec_for
+from paper.lib.problems import Problem
+
+
+@dataclass(frozen=True)
+class Deep:
+    """A model, what it makes of values, and how it is trained."""
+
+    config: ModelConfig
+    codec: Codec
+    training: TrainingConfig
+    start: MemoryModel | None = None
+    """Weights that it starts from; none: drawn by the seed."""
+
+
+YARDSTICKS: Mapping[str, str] = {
+    "mean": "mean of all",
+    "bias": "empirical-Bayes bias",
+    "vmf": "variational MF",
+    "bmf": "Bayesian MF",
+    "item-knn": "item neighbours",
+    "user-knn": "user neighbours",
+}
+
+
+def is_baseline(method: str) -> bool:
+    return method in BASELINES
+
+
+def deep(method: str, problem: Problem, seed: int, **changed: Any) -> Deep:
+    """A method for a problem; ``changed`` replaces settings of model and training by name."""
+    if method not in METHODS:
+        known = ", ".join([*METHODS, *BASELINES])
+        raise InputError(f"a method is one of {known}, but this is {method!r}")
+    return changed_in(METHODS[method](problem), method, **changed, seed=seed)
+
+
+def changed_in(made: Deep, method: str, **changed: Any) -> Deep:
+    """With settings of model and training replaced, by name."""
+    for name, value in changed.items():
+        part = next((p for p in ("training", "config") if hasattr(getattr(made, p), name)), None)
+        if part is None:
+            raise InputError(f"{method} has no setting {name!r}")
+        try:
+            own = replace(getattr(made, part), **{name: value})
+        except ValueError as wrong:  # a configuration says what is wrong with it
+            raise InputError(f"{method} with {name}={value!r}: {wrong}") from wrong
+        made = replace(made, **{part: own})
+    return made
+
+
+def _codec(problem: Problem) -> Codec:
+    return codec_for(problem.scale)
+
+
+MANY = 500_000
+"""Cells of a large table."""
+
+# As the paper has them -------------------------------------------------------------------
+
+# Of the text only the architecture, the share of masked ratings and the loss are known. The rest is
+# that of the released code, Adam with 5e-4 and no schedule, but for two things. It adds 1e-5 of the
+# squared weights to the loss, whose gradient Adam scales up with all others: a decay of 1, apart
+# from the gradient, does about the same. And it judges the weights of the self-supervised model as
+# they are; here they are averaged over some fifty steps, which takes the noise of dropout away.
+# Training ends when nothing has improved for a while.
+_PAPER = TrainingConfig(
+    patience=20,
+    learning_rate=5e-4,
+    schedule="constant",
+    warm_up=0.0,
+    weight_decay=1.0,
+    clip=100.0,
+    average=0.98,
+    hide="flat",
+    hide_least=0.15,
+    hide_most=0.15,
+    loss="cross-entropy",
+    evaluate_every=50,
+)
+
+
+def self_supervised(problem: Problem, *, released: bool = False, elementwise: bool = True) -> Deep:
+    codec = _codec(problem)
+    of = SelfSupervisedConfig.released if released else SelfSupervisedConfig.paper
+    config = replace(of(codec.out_channels), in_channels=codec.in_channels, elementwise=elementwise)
+    return Deep(config, codec, replace(_PAPER, steps=_steps(problem)))
+
+
+def self_supervised_sampled(problem: Problem) -> Deep:
+    """A step sees a sample, as the paper's had to on ML-1M; answers are from all cells."""
+    made = self_supervised(problem)
+    training = replace(
+        made.training, batch="conditional", batch_cells=100_000, steps=3000, evaluate_every=150
+    )
+    return replace(made, training=training)
+
+
+def factorized(problem: Problem, *, released: bool = False, elementwise: bool = True) -> Deep:
+    codec = _codec(problem)
+    of = FactorizedConfig.released if released else FactorizedConfig.paper
+    config = replace(of(codec.out_channels), in_channels=codec.in_channels, elementwise=elementwise)
+    training = replace(_PAPER, hide="nothing", average=0.9, steps=_steps(problem))
+    return Deep(config, codec, training)
+
+
+def factorized_hiding(problem: Problem) -> Deep:
+    """As released, but asked for cells that it does not see, as the self-supervised model is."""
+    made = factorized(problem, released=True)
+    training = replace(
+        made.training, hide="rows", hide_least=0.05, hide_most=0.5, average=0.98, steps=8000
+    )
+    if len(problem.values) >= MANY:  # too many to be learned by heart, and slow to learn at all
+        training = replace(
+            training, learning_rate=2e-3, weight_decay=0.1, schedule="cosine", steps=9000
+        )
+    return replace(made, training=training)
+
+
+def _steps(problem: Problem) -> int:
+    return 12_000 if len(problem.values) < MANY else 4000
+
+
+# Ours ------------------------------------------------------------------------------------
+
+WIDTH = {"ml-100k": 64, "ml-1m": 64, "davis": 64, "kiba": 64}
+"""Of the model, by table; 32 for others."""
+DEPTH = {"ml-100k": 8, "ml-1m": 8}
+"""Likewise; 4 for others, which have mean pooling alone."""
+STEPS = {"ml-100k": 1000, "ml-1m": 1600, "davis": 600, "kiba": 600}
+"""Likewise; 300 for others."""
+
+
+def ours(problem: Problem) -> Deep:
+    """The residual model with gated units, which starts from closed-form methods."""
+    return _ours(problem, prior=20)
+
+
+def ours_without_prior(problem: Problem) -> Deep:
+    made = _ours(problem, prior=0)
+    return replace(made, training=replace(made.training, steps=3 * made.training.steps))
+
+
+def ours_with_features(problem: Problem) -> Deep:
+    known = problem.features
+    sizes = tuple(known[a].shape[1] if a in known else 0 for a in range(len(problem.shape)))
+    return _ours(problem, prior=20, features=sizes)
+
+
+def finetuned(problem: Problem) -> Deep:
+    """The model in the package, after gradient steps on the table."""
+    # It needs safetensors, which tables can be printed without.
+    from exchangeable.pretraining.bundled import bundled_model
+
+    trained = bundled_model(len(problem.shape))
+    return Deep(trained.config, trained.codec, FINETUNING, trained.model)
+
+
+def _ours(problem: Problem, *, prior: int, features: tuple[int, ...] = ()) -> Deep:
+    codec, order = _codec(problem), len(problem.shape)
+    channels = codec.in_channels, codec.out_channels
+    deep = DEPTH.get(problem.name, 4) > 4
+    config = ResidualConfig(
+        *channels,
+        order=order,
+        width=WIDTH.get(problem.name, 32),
+        depth=DEPTH.get(problem.name, 4),
+        pooling=("mean", "attention") if deep else ("mean",),
+        activation="gated",
+        dropout=0.1,
+        prior=prior,
+        features=features,
+    )
+    steps = STEPS.get(problem.name, 300)
+    training = TrainingConfig(
+        steps=steps,
+        learning_rate=5e-3 if deep else 1e-2,
+        # Ratings are noisier than measurements, and learned by heart within a thousand steps.
+        weight_decay=1.0 if problem.scale.levels else 0.3,
+        average=0.995 if deep else 0.97,
+        hide_least=0.05,
+        hide_most=0.4,
+        evaluate_every=50,
+        views=16,
+        view_steps=steps // 25,
+    )
+    return Deep(config, codec, training)
+
+
+METHODS: Mapping[str, Callable[[Problem], Deep]] = {
+    "self-supervised-text": partial(self_supervised, elementwise=False),
+    "self-supervised-elements": self_supervised,
+    "self-supervised-released": partial(self_supervised, released=True),
+    "self-supervised-sampled": self_supervised_sampled,
+    "factorized-text": partial(factorized, elementwise=False),
+    "factorized-elements": factorized,
+    "factorized-released": partial(factorized, released=True),
+    "factorized-hiding": factorized_hiding,
+    "ours": ours,
+    "ours-without-prior": ours_without_prior,
+    "ours-with-features": ours_with_features,
+    "finetuned": finetuned,
+}

@@ -1,0 +1,1 @@
+"""Measurements of the pretrained model that the package contains."""

@@ -1,0 +1,167 @@
+"""The model in the package on tables that it never saw, beside biases and factorizations.
+
+    python -m paper.pretrained.development          # development tables, which choices are made by
+    python -m paper.pretrained.development --test   # test cells, to be looked at once
+
+Nothing is trained and nothing is chosen: every table is read once and its hidden cells are
+answered. The difference to the variational factorization is tested on the same cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from exchangeable import Completer, metrics
+from exchangeable.runtime.files import write_whole
+from exchangeable.values.distributions import Distribution
+from paper.lib import problems, runs
+from paper.lib.command import run_command
+from paper.lib.problems import Floats, Index, Problem
+
+OTHERS = {"bias": "bias", "vmf": "variational MF", "bmf": "Bayesian MF"}
+TESTS = {
+    "ml-100k": "u1",
+    "ml-1m": "0",
+    "flixster": "published",
+    "douban": "published",
+    "yahoo-music": "published",
+}
+RESULTS = Path(__file__).parent / "results"
+SHARES = (0.3, 0.1, 0.03)
+"""Of ML-100K's cells that are shown, to see how it does where little is known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A table, which of its cells are seen, and which are to be answered."""
+
+    name: str
+    problem: Problem
+    seen: Index
+    hidden: Index
+
+
+def tests() -> Iterator[Asked]:
+    for name, split in TESTS.items():
+        problem = problems.load(name)
+        hidden = problem.tests[split]
+        yield Asked(name, problem, np.setdiff1d(np.arange(len(problem.values)), hidden), hidden)
+
+
+def development() -> Iterator[Asked]:
+    """No test cell is seen or asked about."""
+    problem = problems.load("ml-100k")
+    seen, hidden, _ = problem.parts("u1", 0)
+    yield Asked("ml-100k", problem, seen, hidden)
+    for share in SHARES:
+        some = np.random.default_rng(5).random(len(seen)) < share
+        yield Asked(f"ml-100k, {share:.0%} shown", problem, seen[some], hidden)
+    for name in ("davis", "kiba"):
+        problem = problems.load(name)
+        seen, hidden, _ = problem.parts("test", 0)
+        yield Asked(name, problem, seen, hidden)
+        base = np.sort(np.concatenate([seen, hidden]))
+        out = np.random.default_rng(1).random(len(base)) < 0.7
+        yield Asked(f"{name}, 30% shown", problem, base[~out], base[out])
+    for name in ("movietweetings", "lastfm-plays"):
+        problem = _whole(name)
+        out = np.random.default_rng(2).random(len(problem.values)) < 0.1
+        yield Asked(name, problem, np.flatnonzero(~out), np.flatnonzero(out))
+
+
+def _whole(name: str) -> Problem:
+    from exchangeable.datasets import load
+
+    table = load(name).table
+    return Problem(name, table.index, table.values, table.shape, table.scale, {})
+
+
+def judged(asked: Asked) -> dict[str, Any]:
+    """All methods on one table."""
+    truth = asked.problem.values[asked.hidden]
+    found: dict[str, Any] = {"table": asked.name, "seen": len(asked.seen), "hidden": len(truth)}
+    means: dict[str, Floats] = {}
+    for name in (*OTHERS, "pretrained"):
+        started = time.perf_counter()
+        answers = predictions_of(name, asked)
+        means[name] = answers.mean().numpy()
+        seconds = time.perf_counter() - started
+        found[name] = {**runs.scores(answers, torch.from_numpy(truth)), "seconds": seconds}
+    paired = metrics.paired_bootstrap(truth, means["pretrained"], means["vmf"])
+    found["against vmf"] = [paired.low, paired.high]
+    return {**found, **runs.environment_facts("cpu")}
+
+
+def predictions_of(name: str, asked: Asked) -> Distribution:
+    """Of a model by its name, for the hidden cells."""
+    problem = asked.problem
+    completer = Completer(name, device="cpu", scale=problem.scale.kind)
+    completer.fit(problem.index[asked.seen], problem.values[asked.seen])
+    return completer.predictor_.answer(completer._asked(problem.index[asked.hidden]))
+
+
+def line(found: dict[str, Any]) -> str:
+    rmse = {name: found[name]["rmse"] for name in (*OTHERS, "pretrained")}
+    digits = 2 if rmse["bias"] > 10 else 4
+    low, high = found["against vmf"]
+    own, bias = found["pretrained"], found["bias"]
+    worst = rmse["pretrained"] / min(rmse["bias"], rmse["vmf"]) - 1
+    cells = [
+        found["table"],
+        f"{found['seen']:,}",
+        *(f"{error:.{digits}f}" for error in rmse.values()),
+        f"{low:+.{digits}f} to {high:+.{digits}f}",
+        f"{worst:+.2%}",
+        f"{own['coverage']:.1%}",
+        f"{own['log_likelihood'] - bias['log_likelihood']:+.3f}",
+        f"{own['seconds']:.1f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+HEAD = (
+    "| | cells seen | " + " | ".join(OTHERS.values()) + " | **pretrained** | "
+    "above variational MF, 95 % | against the better of bias and variational MF | "
+    "within 80 % intervals | log-likelihood over bias | seconds |\n" + "|---" * 11 + "|"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--test", action="store_true", help="test cells, once")
+    parser.add_argument("--only", nargs="*", help="tables, by name")
+    parser.add_argument("--print", action="store_true", help="what was found before")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    which: Callable[[], Iterator[Asked]] = tests if given.test else development
+    kind = "test" if given.test else "development"
+    print(HEAD, flush=True)
+    if given.print:
+        for place in sorted(given.out.glob(f"{kind}.*.json")):
+            print(line(json.loads(place.read_text())))
+        return
+    for asked in which():
+        if given.only and asked.name not in given.only:
+            continue
+        place = given.out / f"{kind}.{asked.name.replace(', ', '.').replace(' ', '-')}.json"
+        found = judged(asked)
+        _keep(found, place)
+        print(line(found), flush=True)
+
+
+def _keep(found: dict[str, Any], place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(place, lambda beside: beside.write_text(runs.to_json_lines(found)))
+
+
+if __name__ == "__main__":
+    run_command(main)

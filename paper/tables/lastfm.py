@@ -1,0 +1,269 @@
+"""Last.fm, user x artist x tag: which tag does a user give to an artist? Order 3, positives only.
+
+    python -m paper.tables.lastfm --device cuda
+
+A tenth of the tags given is held out. Each is ranked among 100 tags that the user did not give to
+the artist, drawn at random. A method's AUC is how often the true one comes before another, its
+recall@10 how often it is among the first ten; differences are tested on the same cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from exchangeable.models.configs import ResidualConfig
+from exchangeable.training.config import TrainingConfig
+from exchangeable.values.codecs import OneHot
+from exchangeable.values.scale import Scale
+from paper.lib import problems, runs
+from paper.lib.command import run_command
+from paper.lib.methods import Deep, changed_in
+from paper.lib.problems import Floats, Index, Problem
+from paper.lib.tables import parse_arguments
+
+NAME = "lastfm-tags"
+AGAINST = 100
+"""Tags that each held-out one is ranked among."""
+TITLES = {
+    "popularity": "how often a tag is given",
+    "artist-tag": "how often it is given to the artist",
+    "cp": "CP factorization",
+    "bias": "empirical-Bayes bias",
+    "vmf": "variational MF of pairs",
+    "ours-order-3": "**ours**, order 3",
+}
+BATCH = 16_384
+"""Cells of a step of the CP factorization."""
+BINARY = Scale("binary", (0.0, 1.0))
+
+
+def asked(problem: Problem, positives: Index, seed: int) -> Index:
+    """Each positive, and behind it the same with other tags: (P, 1 + AGAINST, 3)."""
+    everything = np.arange(len(problem.index))
+    tags = _other_tags(problem, positives, everything, AGAINST, np.random.default_rng([seed, 1]))
+    cells = np.repeat(problem.index[positives][:, None], 1 + AGAINST, axis=1)
+    cells[:, 1:, 2] = tags
+    return cells
+
+
+def _other_tags(
+    problem: Problem, positives: Index, known: Index, number: int, generator: np.random.Generator
+) -> Index:
+    """Tags of which it is not known that the user of a positive gave them to its artist: (P, n)."""
+    seen = np.ravel_multi_index(tuple(problem.index[known].T), problem.shape)
+    cells = np.repeat(problem.index[positives], number, axis=0)
+    wrong = np.ones(len(cells), bool)
+    while wrong.any():
+        cells[wrong, 2] = generator.integers(problem.shape[2], size=int(wrong.sum()))
+        wrong = np.isin(np.ravel_multi_index(tuple(cells.T), problem.shape), seen)
+    return cells[:, 2].reshape(len(positives), number)
+
+
+def with_negatives(problem: Problem, positives: Index, known: Index, seed: int) -> Problem:
+    """The positives as ones, and for each of them a zero with a tag that is not known as given.
+
+    A held-out tag may come up as a zero, as it does where nobody knows what is held out.
+    """
+    generator = np.random.default_rng([seed, 2])
+    others = problem.index[positives].copy()
+    others[:, 2] = _other_tags(problem, positives, known, 1, generator)[:, 0]
+    cells = np.concatenate([problem.index[positives], others])
+    values = np.repeat([1.0, 0.0], len(positives))
+    _, first = np.unique(np.ravel_multi_index(tuple(cells.T), problem.shape), return_index=True)
+    return replace(problem, index=cells[first], values=values[first], scale=BINARY, tests={})
+
+
+# Methods: from positives to scores of cells ----------------------------------------------
+
+
+def popularity(problem: Problem, known: Index, cells: Index) -> Floats:
+    counts = np.bincount(problem.index[known, 2], minlength=problem.shape[2])
+    return counts[cells[:, 2]].astype(np.float64)
+
+
+def artist_tag(problem: Problem, known: Index, cells: Index) -> Floats:
+    """How often the artist has the tag; where that is equal, how often anyone has."""
+    sizes = problem.shape[1:]
+    pairs = np.ravel_multi_index(tuple(problem.index[known, 1:].T), sizes)
+    found, counts = np.unique(pairs, return_counts=True)
+    wanted = np.ravel_multi_index(tuple(cells[:, 1:].T), sizes)
+    place = np.searchsorted(found, wanted).clip(max=len(found) - 1)
+    own = np.where(found[place] == wanted, counts[place], 0)
+    return own + popularity(problem, known, cells) / len(known)
+
+
+def cp(
+    data: Problem, validation: Problem, cells: Index, seed: int, rank: int = 64, steps: int = 1000
+) -> Floats:
+    """Logistic CP factorization with biases, by Adam; the decay that does best on validation."""
+    best: tuple[float, list[torch.Tensor]] = (np.inf, [])
+    for decay in (1e-6, 1e-5, 1e-4):
+        found = _fit_cp(data, validation, seed, rank, steps, decay)
+        best = min(best, found, key=lambda one: one[0])
+    with torch.no_grad():
+        return _cp_scores(best[1], torch.from_numpy(cells)).double().numpy()
+
+
+def _fit_cp(
+    data: Problem, validation: Problem, seed: int, rank: int, steps: int, decay: float
+) -> tuple[float, list[torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    tables = [
+        (0.1 * torch.randn(size, rank + 1, generator=generator)).requires_grad_()
+        for size in data.shape
+    ]
+    optimiser = torch.optim.Adam(tables, lr=0.02)
+    loss_of = torch.nn.functional.binary_cross_entropy_with_logits
+    index, truth = torch.from_numpy(data.index), torch.from_numpy(data.values).float()
+    there, held = torch.from_numpy(validation.index), torch.from_numpy(validation.values).float()
+    best: tuple[float, list[torch.Tensor]] = (np.inf, [])
+    for step in range(steps):
+        some = torch.randint(len(index), (BATCH,), generator=generator)
+        loss = loss_of(_cp_scores(tables, index[some]), truth[some])
+        loss = loss + decay * sum((table**2).sum() for table in tables)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if step % 50 == 49:
+            with torch.no_grad():
+                judged = float(loss_of(_cp_scores(tables, there), held))
+            if judged < best[0]:
+                best = judged, [table.detach().clone() for table in tables]
+    return best
+
+
+def _cp_scores(tables: list[torch.Tensor], cells: torch.Tensor) -> torch.Tensor:
+    rows = [table[cells[:, axis]] for axis, table in enumerate(tables)]
+    biases = sum(row[:, 0] for row in rows)
+    return biases + torch.stack([row[:, 1:] for row in rows]).prod(dim=0).sum(dim=1)
+
+
+def ours(seed: int, **changed: Any) -> Deep:
+    codec = OneHot(2, BINARY.levels)
+    config = ResidualConfig(2, 2, 3, width=32, depth=5, activation="gated", dropout=0.1, prior=12)
+    training = TrainingConfig(
+        steps=1500, learning_rate=5e-3, weight_decay=0.3, average=0.99, loss="cross-entropy",
+        hide_most=0.5, evaluate_every=50, views=8, view_steps=100, seed=seed,
+    )  # fmt: skip
+    return changed_in(Deep(config, codec, training), "ours-order-3", **changed)
+
+
+# What they come to -----------------------------------------------------------------------
+
+
+def scored(method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    """AUC and recall of one method, and its share of tags that come behind, by positive."""
+    started = time.perf_counter()
+    problem = problems.load(NAME)
+    known, validation, test = problem.parts("0", seed)
+    base = np.sort(np.concatenate([known, validation]))
+    cells = asked(problem, test, seed)
+    flat = cells.reshape(-1, 3)
+    told: dict[str, Any] = {}
+    if method in ("popularity", "artist-tag"):
+        scores = (popularity if method == "popularity" else artist_tag)(problem, base, flat)
+    elif method == "cp":
+        seen, held = (with_negatives(problem, own, base, seed) for own in (known, validation))
+        scores = cp(seen, held, flat, seed)
+    elif method in ("bias", "vmf"):
+        asking, every, places = _with_asked(with_negatives(problem, base, base, seed), flat)
+        scores = runs.baseline_predictions(asking, method, every, places, seed).mean().numpy()
+    else:
+        scores, told = _ours_scores(problem, known, validation, flat, seed, given)
+    behind = _behind(scores.reshape(cells.shape[:2]))
+    return {
+        "problem": NAME, "split": "0", "method": method, "seed": seed,
+        "auc": float(behind.mean()),
+        "recall": float((behind * AGAINST > AGAINST - 10).mean()),
+        "behind": [round(float(b), 4) for b in behind],
+        **told,
+        "seconds": time.perf_counter() - started,
+        **runs.environment_facts(given.device),
+    }  # fmt: skip
+
+
+def _ours_scores(
+    problem: Problem,
+    known: Index,
+    validation: Index,
+    flat: Index,
+    seed: int,
+    given: argparse.Namespace,
+) -> tuple[Floats, dict[str, Any]]:
+    made = ours(seed, **given.changed)
+    positives = np.concatenate([known, validation])
+    data = with_negatives(problem, positives, positives, seed)
+    keys = np.ravel_multi_index(tuple(problem.index[validation].T), problem.shape)
+    held = np.isin(np.ravel_multi_index(tuple(data.index.T), problem.shape), keys)
+    train_cells, judged = np.flatnonzero(~held), np.flatnonzero(held)
+    negatives = np.flatnonzero(data.values == 0)
+    half = np.random.default_rng(seed).choice(negatives, len(judged), replace=False)
+    judged = np.union1d(judged, half)
+    state = runs.fit(data, made, np.setdiff1d(train_cells, half), judged, given.device)
+    asking, every, places = _with_asked(data, flat)
+    answers = runs.predictions_of(state.best, made, asking, every, places, given.device)
+    return answers.mean().numpy(), runs.training_summary(state, made)
+
+
+def _with_asked(data: Problem, cells: Index) -> tuple[Problem, Index, Index]:
+    """With the asked cells behind its own; the places of its own, and of those."""
+    index = np.concatenate([data.index, cells])
+    values = np.append(data.values, np.zeros(len(cells)))
+    own, further = np.split(np.arange(len(index)), [len(data.index)])
+    return replace(data, index=index, values=values), own, further
+
+
+def _behind(scores: Floats) -> Floats:
+    """The share of the others that come behind the first, ties by halves: (P, 1 + N) -> (P,)."""
+    first, others = scores[:, :1], scores[:, 1:]
+    return ((first > others) + 0.5 * (first == others)).mean(axis=1)
+
+
+def paired(one: Floats, other: Floats, seed: int = 0) -> tuple[float, float]:
+    """95 % interval of the mean difference, by bootstrap over the held-out tags."""
+    difference = one - other
+    generator = np.random.default_rng(seed)
+    means = [
+        difference[generator.integers(len(difference), size=len(difference))].mean()
+        for _ in range(1000)
+    ]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def main() -> None:
+    given = parse_arguments(__doc__ or "")
+    for seed in range(0 if given.print else given.seeds):
+        for method in [m for m in TITLES if not given.only or m in given.only]:
+            place = runs.place_of(NAME, "0", method, seed, given.out)
+            if not place.exists() or given.again:
+                found = scored(method, seed, given)
+                runs.keep(found, given.out)
+                print(
+                    f"{method}: AUC {found['auc']:.4f}, recall@10 {found['recall']:.4f}", flush=True
+                )
+    kept = {
+        one["method"]: one for one in runs.results(given.out)
+        if (one["problem"], one["seed"]) == (NAME, 0)
+    }  # fmt: skip
+    print("\n| | AUC | recall@10 | ours better by (95 %) |\n|---|---|---|---|")
+    for method, title in TITLES.items():
+        if method not in kept:
+            print(f"| {title} | – | – | – |")
+            continue
+        gap = "–"
+        if "ours-order-3" in kept and method != "ours-order-3":
+            mine, theirs = (np.array(kept[m]["behind"]) for m in ("ours-order-3", method))
+            low, high = paired(mine, theirs)
+            gap = f"{low:+.4f} to {high:+.4f}"
+        print(f"| {title} | {kept[method]['auc']:.4f} | {kept[method]['recall']:.4f} | {gap} |")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,70 @@
+"""The README's table of results, printed from the stored runs: five tables, five methods.
+
+python -m paper.tables.summary
+
+Baselines and finetuned models are means over seeds (on ML-1M over three random splits). The
+pretrained model draws nothing and has one run a table, on ML-1M of the first split.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "results"
+# Title, problem, splits, digits, and the best figure of any method in the paper's own tables.
+ROWS = [
+    ("ML-100K, u1", "ml-100k", {"u1"}, 4, "0.910"),
+    ("ML-1M, 90/10", "ml-1m", {"0", "1", "2"}, 4, "0.829"),
+    ("Flixster", "flixster", {"published"}, 4, "0.908"),
+    ("Douban", "douban", {"published"}, 4, "0.734"),
+    ("YahooMusic", "yahoo-music", {"published"}, 2, "20.0"),
+]
+HEADS = ("RMSE", "bias", "Bayesian MF", "best published", "pretrained", "finetuned")
+
+
+def stored(results: Path = RESULTS) -> list[dict[str, Any]]:
+    """All runs that were kept, whatever their folder."""
+    return [json.loads(path.read_text()) for path in sorted(results.rglob("*.json"))]
+
+
+def mean_rmse(runs: list[dict[str, Any]], problem: str, splits: set[str], method: str) -> float:
+    """The mean over seeds and splits; NaN where nothing was run."""
+    errors = [
+        float(run["rmse"])
+        for run in runs
+        if run.get("method") == method and run["problem"] == problem and run["split"] in splits
+    ]
+    return sum(errors) / len(errors) if errors else float("nan")
+
+
+def pretrained_rmse(results: Path, problem: str) -> float:
+    """The pretrained model on the test cells of a table."""
+    run = json.loads((results / "pretrained" / f"test.{problem}.json").read_text())
+    return float(run["pretrained"]["rmse"])
+
+
+def summary(results: Path = RESULTS) -> str:
+    """Render the table as Markdown, with the best of each row in bold."""
+    runs = stored(results)
+    lines = ["| " + " | ".join(HEADS) + " |", "|---" * len(HEADS) + "|"]
+    for title, problem, splits, digits, published in ROWS:
+        bias, bmf, finetuned = (
+            mean_rmse(runs, problem, splits, method) for method in ("bias", "bmf", "finetuned")
+        )
+        pretrained = pretrained_rmse(results, problem)
+        figures = [bias, bmf, float(published), pretrained, finetuned]
+        best = min(figure for figure in figures if figure == figure)
+        cells = [f"{figure:.{digits}f}" if figure == figure else "–" for figure in figures]
+        cells[2] = published
+        cells = [
+            f"**{cell}**" if figure == best else cell
+            for figure, cell in zip(figures, cells, strict=True)
+        ]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(summary())

@@ -1,0 +1,139 @@
+"""Build tables from frames, files, text and numbered cells, as ``TableOptions`` ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import polars as pl
+
+from exchangeable.arrays.cells import Floats, Index
+from exchangeable.data import bad_lines, text, text_parser
+from exchangeable.data.column_roles import Roles, guess_roles
+from exchangeable.data.columns import Columns
+from exchangeable.data.duplicates import merge_duplicates
+from exchangeable.data.frames import frame_of, numbers_of
+from exchangeable.data.options import Duplicates, TableOptions
+from exchangeable.data.parquet import is_parquet
+from exchangeable.data.table import Table
+from exchangeable.data.text import TextFile
+from exchangeable.data.vocabulary import Vocabulary, column_of
+from exchangeable.errors import InputError
+from exchangeable.values.scale import Scale
+
+_DEFAULTS = TableOptions()
+
+
+def table_from_file(path: str | Path, options: TableOptions = _DEFAULTS) -> Table:
+    """Read a file: CSV, TSV, ``::``-separated or Parquet, plain, gzip or zip."""
+    return table_from_source(str(path), text.open_source(Path(path)), options)
+
+
+def table_from_source(name: str, source: text.Source, options: TableOptions = _DEFAULTS) -> Table:
+    """Read a file that is not compressed, or the bytes of one; errors call it ``name``."""
+    if not is_parquet(source):
+        separator, header = options.separator, options.header
+        file = text.detect_layout(name, source, separator=separator, header=header)
+        return table_from_text(file, options)
+    columns = Columns.of_parquet(name, source)
+    roles = guess_roles(name, list(columns.types), options, titled=True)
+    return _build(columns.as_numbers(roles.value, roles.time), "polars", roles, options)
+
+
+def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
+    """Parse text whose layout has been detected, or is known beforehand."""
+    layout = file.layout
+    if options.skip_bad_lines:
+        file = bad_lines.without_bad_lines(file)
+    roles = guess_roles(layout.name, layout.columns, options, titled=layout.header)
+    types: dict[str, Any] = dict.fromkeys(roles.axes, pl.String)
+    types |= {name: pl.Float64 for name in (roles.value, roles.time) if name is not None}
+    frame, file = text_parser.parse_rows(file, types, options.skip_bad_lines)
+    return _build(Columns.of_frame(layout.name, frame, file), "polars", roles, options)
+
+
+def table_from_frame(data: Any, values: Any = None, options: TableOptions = _DEFAULTS) -> Table:
+    """Convert a frame, an array or a sparse matrix; with ``values`` every column is an axis."""
+    name = "data"
+    frame, native = frame_of(data)
+    titled = native not in ("numpy", "scipy") or values is not None
+    if values is not None:
+        frame, options = _with_values(frame, np.asarray(values), options)
+    roles = guess_roles(name, frame.columns, options, titled=titled)
+    columns = {axis: frame[axis] for axis in roles.axes}
+    for column in (roles.value, roles.time):
+        if column is not None:
+            columns[column] = numbers_of(name, frame[column])
+    return _build(Columns.of_frame(name, pl.DataFrame(columns)), native, roles, options)
+
+
+def table_from_cells(
+    labels: Mapping[str, pl.Series],
+    index: Index,
+    values: Floats,
+    *,
+    scale: Scale | None = None,
+    value_name: str = "rating",
+) -> Table:
+    """Label coordinates (R, D); ``labels`` are all members of each axis, with a cell or not."""
+    vocabularies = tuple(Vocabulary(members.rename(axis)) for axis, members in labels.items())
+    scale = Scale.of(values) if scale is None else scale
+    table = Table(tuple(labels), vocabularies, index, values, scale, value_name)
+    return replace(table, found=(table.summary(),))
+
+
+def _with_values(
+    frame: pl.DataFrame, values: np.ndarray[Any, Any], options: TableOptions
+) -> tuple[pl.DataFrame, TableOptions]:
+    """Add a column of values that came apart from the labels."""
+    if values.shape != (len(frame),):
+        raise InputError(
+            f"values must be one per row, {len(frame)} in all, but have shape {values.shape}"
+        )
+    axes = tuple(frame.columns) if options.axes is None else options.axes
+    value = "value" if options.value is None else options.value
+    frame = frame.with_columns(column_of(str(value), values))
+    return frame, replace(options, axes=axes, value=value)
+
+
+def _build(columns: Columns, native: str, roles: Roles, options: TableOptions) -> Table:
+    """Number the labels, merge duplicates and find the scale."""
+    duplicates = options.duplicates
+    if duplicates not in get_args(Duplicates):
+        choices = ", ".join(get_args(Duplicates))
+        raise InputError(f"duplicates must be one of {choices}, but is {duplicates!r}")
+    if columns.rows == 0:
+        raise InputError(f"{columns.name}: rows are needed, but there are none")
+    index = np.empty((len(roles.axes), columns.rows), dtype=np.int64).T
+    with ThreadPoolExecutor(2) as pool:  # both cores: numbering the labels is the slow part
+        numbering = [
+            pool.submit(columns.labels, axis, index[:, a]) for a, axis in enumerate(roles.axes)
+        ]
+        values, times = (
+            None if column is None else columns.numbers(column)
+            for column in (roles.value, roles.time)
+        )
+        vocabularies = tuple(future.result() for future in numbering)
+    if values is None:
+        values = np.ones(columns.rows)
+    rows, source, values, merge_notes = merge_duplicates(
+        columns, index, values, vocabularies, duplicates
+    )
+    index = index[rows]
+    table = Table(
+        axes=roles.axes,
+        vocabularies=vocabularies,
+        index=index,
+        values=values,
+        scale=Scale.of(values, options.scale),
+        value_name=roles.value,
+        times=None if times is None else times[source],
+        native=native,
+    )
+    bad = columns.file.bad if columns.file else 0
+    skipped = (f"{bad:,} bad lines skipped",) if bad else ()
+    return replace(table, found=(roles.note, *skipped, *merge_notes, table.summary()))

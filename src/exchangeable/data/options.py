@@ -1,0 +1,36 @@
+"""Options for reading a table.
+
+The command line fills them in before it loads polars, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from exchangeable.values.scale import Kind
+
+Duplicates = Literal["error", "mean", "last", "first", "max"]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Choices for reading a table; None leaves a choice to what the input looks like.
+
+    Columns are given by name, or by number from 1.
+    """
+
+    axes: tuple[str | int, ...] | None = None
+    """The label columns."""
+    value: str | int | None = None
+    time: str | int | None = None
+    separator: str | None = None
+    """The character between two fields of a line, or ``::``."""
+    header: bool | None = None
+    """Whether the first line holds the names of the columns."""
+    duplicates: Duplicates = "error"
+    """The value of a cell that comes more than once."""
+    scale: Kind | None = None
+    skip_bad_lines: bool = False
+    """Whether to skip lines that do not fit, and values that are not numbers."""

@@ -1,0 +1,49 @@
+"""Queries: cells to predict, read from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from exchangeable.data import parquet, text
+from exchangeable.data.table import Table
+from exchangeable.data.text_parser import parse
+from exchangeable.errors import InputError
+
+
+def read_queries(path: Path, table: Table) -> pl.DataFrame:
+    """Read the labels of cells: the columns named as the axes are, or else the first ones."""
+    source = text.open_source(path)
+    if parquet.is_parquet(source):
+        frame = parquet.read_whole(str(path), source)
+    else:
+        frame = _read_text(str(path), source, table)
+    try:
+        columns = table.label_columns(frame)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if not len(frame):
+        raise InputError(f"{path}: rows are needed, but there are none")
+    labels = frame.select(pl.col(c).alias(a) for c, a in zip(columns, table.axes, strict=True))
+    for axis in table.axes:
+        if labels[axis].null_count():
+            row = int(labels[axis].is_null().arg_true()[0]) + 1
+            raise InputError(f"{path}: row {row}: a label is needed in {axis!r}, but it is empty")
+    return labels
+
+
+def _read_text(name: str, source: text.Source, table: Table) -> pl.DataFrame:
+    """Read all columns as text; the first line is a header if it names an axis, or looks so."""
+    headless = text.detect_layout(name, source, header=False)
+    first, _ = parse(headless, dict.fromkeys(headless.layout.columns, pl.String))
+    titles = {str(title).strip() for title in first.row(0)}
+    if titles & set(table.axes):
+        file = text.detect_layout(name, source, header=True)
+    else:
+        try:
+            file = text.detect_layout(name, source)
+        except InputError:  # one line alone, or names that repeat: no header
+            file = headless
+    frame, _ = parse(file, dict.fromkeys(file.layout.columns, pl.String))
+    return frame

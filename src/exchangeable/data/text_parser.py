@@ -1,0 +1,118 @@
+"""Parse delimited text with polars, and explain where and why it fails."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import polars as pl
+
+from exchangeable.data import bad_lines
+from exchangeable.data.text import TextFile
+from exchangeable.errors import InputError
+
+Types = dict[str, type[pl.DataType] | pl.DataType]
+
+
+def parse(file: TextFile, types: Types) -> tuple[pl.DataFrame, TextFile]:
+    """Parse the named columns as the given types; raise with its number if a line does not fit.
+
+    Quotes in the midst of a field are part of the text. polars does not read them so, and a file
+    that has them is rewritten with every field quoted.
+    """
+    if bad_lines.has_stray_quotes(file) and bad_lines.first_misfit(file) is None:
+        file = bad_lines.without_bad_lines(file)  # all are good
+    layout = file.layout
+    last = layout.columns[-1]
+    types = {last: pl.String, **types}
+    try:
+        frame = _read_csv(file, types)
+    except pl.exceptions.NoDataError:
+        raise InputError(f"{layout.name}: rows are needed, but there are none") from None
+    except pl.exceptions.PolarsError as error:
+        raise _explain_failure(file, types, error) from None
+    empty = frame[last].is_null()
+    short = bad_lines.first_short(file, empty.arg_true(), len(frame)) if empty.any() else None
+    if short is not None:
+        raise InputError(
+            f"{layout.name}: line {short[0]}: {len(layout.columns)} fields are needed, but there "
+            f"are {short[1]}"
+        )
+    return frame, file
+
+
+def parse_rows(file: TextFile, types: Types, skip: bool) -> tuple[pl.DataFrame, TextFile]:
+    """Parse without blank lines; with ``skip`` also without values that are not finite numbers."""
+    if not skip:
+        frame, file = parse(file, types)
+        filled = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series()
+        return _filter_rows(frame, file, filled)
+    frame, file = parse(file, dict.fromkeys(types, pl.String))
+    for column in [name for name, kind in types.items() if kind == pl.Float64]:
+        written = frame[column]
+        number = written.str.strip_chars().cast(pl.Float64, strict=False)
+        wrong = written.is_not_null() & (number.is_null() | ~number.is_finite())
+        file = replace(file, bad=file.bad + int(wrong.sum()))
+        frame, file = _filter_rows(frame.with_columns(number), file, ~wrong)
+    return frame, file
+
+
+def _filter_rows(
+    frame: pl.DataFrame, file: TextFile, rows: pl.Series
+) -> tuple[pl.DataFrame, TextFile]:
+    """Select rows by mask; the file keeps the line of each."""
+    if rows.all():
+        return frame, file
+    lines = file.row_lines
+    if lines is None:
+        lines = bad_lines.line_numbers(file)
+    return frame.filter(rows), replace(file, row_lines=lines[rows.to_numpy()])
+
+
+def _read_csv(file: TextFile, types: Types) -> pl.DataFrame:
+    layout = file.layout
+    positions = sorted(layout.columns.index(name) for name in types)
+    source = io.BytesIO(file.source) if isinstance(file.source, bytes) else file.source
+    names = [f"column_{position}" for position in range(len(layout.columns))]
+    return pl.read_csv(
+        source,
+        has_header=False,
+        skip_lines=layout.before_rows,
+        separator=layout.inner,
+        quote_char='"' if layout.quoted else None,
+        columns=positions,
+        missing_columns="insert",
+        schema={
+            **dict.fromkeys(names, pl.String),
+            **{names[layout.columns.index(name)]: kind for name, kind in types.items()},
+        },
+    ).rename({names[position]: layout.columns[position] for position in positions})
+
+
+def _explain_failure(file: TextFile, types: Types, error: Exception) -> InputError:
+    """Say which line polars could not parse, and why."""
+    layout = file.layout
+    misfit = bad_lines.first_misfit(file)
+    if misfit is not None and misfit[1] == 0:
+        return InputError(f"{layout.name}: line {misfit[0]}: a quote is opened and not closed")
+    if misfit is not None:
+        line, fields = misfit
+        return InputError(
+            f"{layout.name}: line {line}: {len(layout.columns)} fields are needed, but there "
+            f"are {fields}"
+        )
+    for name, kind in types.items():
+        if kind == pl.Float64:
+            try:
+                text = _read_csv(file, {name: pl.String})[name]
+            except pl.exceptions.PolarsError:
+                break
+            number = text.str.strip_chars().cast(pl.Float64, strict=False)
+            wrong = (text.is_not_null() & number.is_null()).arg_true()
+            if len(wrong):
+                row = int(wrong[0])
+                return InputError(
+                    f"{layout.name}: line {bad_lines.line_of(file, row)}: a number is needed in "
+                    f"{name!r}, but this is {text[row]!r}"
+                )
+    return InputError(f"{layout.name}: cannot be parsed ({str(error).splitlines()[0]})")

@@ -1,0 +1,82 @@
+"""The registry of datasets: load them by name, or fetch their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from exchangeable.datasets import (
+    affinities,
+    film_club,
+    lastfm,
+    monti,
+    movielens,
+    movietweetings,
+    netflix,
+)
+from exchangeable.datasets.source import Dataset, Source
+from exchangeable.errors import InputError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset that can be loaded."""
+
+    source: Source
+    load: Callable[[], Dataset]
+
+
+DATASETS: Mapping[str, Entry] = {
+    "film-club": Entry(film_club.FILM_CLUB, film_club.film_club),
+    "film-club-evenings": Entry(film_club.FILM_CLUB_EVENINGS, film_club.film_club_evenings),
+    "ml-100k": Entry(movielens.ML_100K, movielens.load_ml_100k),
+    "ml-1m": Entry(movielens.ML_1M, movielens.load_ml_1m),
+    "ml-latest-small": Entry(
+        movielens.NEWER["ml-latest-small"], partial(movielens.load_newer, "ml-latest-small")
+    ),
+    "ml-10m": Entry(movielens.ML_10M, movielens.load_ml_10m),
+    **{
+        name: Entry(movielens.NEWER[name], partial(movielens.load_newer, name))
+        for name in ("ml-20m", "ml-25m", "ml-32m")
+    },
+    **{
+        name: Entry(source, partial(monti.load_block, name))
+        for name, source in monti.SOURCES.items()
+    },
+    "netflix": Entry(netflix.NETFLIX, netflix.load_netflix),
+    "davis": Entry(affinities.DAVIS, affinities.load_davis),
+    "kiba": Entry(affinities.KIBA, affinities.load_kiba),
+    "lastfm-tags": Entry(lastfm.LASTFM_TAGS, lastfm.load_lastfm_tags),
+    "lastfm-plays": Entry(lastfm.LASTFM_PLAYS, lastfm.load_lastfm_plays),
+    "movietweetings": Entry(movietweetings.MOVIETWEETINGS, movietweetings.load_movietweetings),
+}
+
+
+def load(name: str) -> Dataset:
+    """Load a dataset by its name."""
+    return _entry(name).load()
+
+
+def fetch(name: str) -> list[dict[str, str]]:
+    """Download the files of a dataset that are not there; return where each is and its check."""
+    source = _entry(name).source
+    if name == "netflix":
+        load(name)  # it cannot be downloaded, and the error tells where to get it
+    files = []
+    for path in [source.archive] if source.archive else list(source.urls):
+        location = source.locate(path) or source.fetch(path)
+        if location.is_dir():
+            checked = "unpacked there; each file is checked when it is read"
+        elif source.hash_known(path):
+            checked = "sha256 as published"
+        else:
+            checked = "sha256 recorded at first use, and checked from then on"
+        files.append({"path": path, "place": str(location), "checked": checked})
+    return files
+
+
+def _entry(name: str) -> Entry:
+    if name not in DATASETS:
+        raise InputError(f"a dataset is one of {', '.join(DATASETS)}, but this is {name!r}")
+    return DATASETS[name]

@@ -1,0 +1,236 @@
+"""Writes changes to the database and keeps a snapshot in step with it, in a background thread.
+
+A change is acknowledged once it is durable. The thread then makes the next snapshot: new cells are
+added to the pools; replaced or deleted cells, which cannot be, lead to a refresh, which reads the
+whole table again. A snapshot never changes, so readers never wait.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from operator import methodcaller
+
+import numpy as np
+import polars as pl
+
+from exchangeable.arrays.cells import UNKNOWN, Index
+from exchangeable.completion import fit, recommend
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.predictors import read_predictions
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import column_of
+from exchangeable.errors import Failed, InputError
+from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
+from exchangeable.serve.store import Cell, Label, Store
+
+MakeCompleter = Callable[[Table], Completer]
+"""Fits a completer to a table."""
+
+log = logging.getLogger("exchangeable.serve")
+
+RETRY_SECONDS = 30.0
+"""Seconds until a refresh that failed is tried again."""
+WRITER_TIMEOUT = 5.0
+"""Seconds that a writer waits for the others before it is refused."""
+
+
+class Refresher:
+    """The current snapshot of a database, the changes to it, and the thread that applies them."""
+
+    def __init__(self, store: Store, make: MakeCompleter) -> None:
+        self.store, self.make = store, make
+        self._writing = threading.Lock()
+        self._pending: list[Change] = []
+        self._wake = threading.Condition()
+        self._stopping = False
+        version, completer = self._read()
+        self.snapshot = Snapshot(completer, version, version, time.monotonic())
+        self.refreshing = False
+        self.failing = False
+        """Whether the last attempt to follow the database failed."""
+        self._written = self._deleted = version
+        self._thread = threading.Thread(target=self._run, name="refresher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread; acknowledged changes are in the database."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        self._thread.join(timeout=5)
+
+    @property
+    def status(self) -> Status:
+        """Whether the snapshot follows the database."""
+        return "failing" if self.failing else "refreshing" if self.refreshing else "ok"
+
+    @property
+    def behind(self) -> int:
+        """Number of durable changes that are not yet in the snapshot."""
+        return max(self._written - self.snapshot.version, 0)
+
+    # Changes -----------------------------------------------------------------------------
+
+    def put(self, cells: Sequence[tuple[Cell, float]]) -> int:
+        """Write cells, and return the version that contains them."""
+        values = np.array([value for _, value in cells], dtype=np.float64)
+        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fit.LARGEST:
+            raise InputError(f"values must be numbers of at most {fit.LARGEST:g} in size")
+        self.store.facts.scale.check(values)
+        with self._writer():
+            version = self.store.put(cells)
+            self._enqueue(Change(version, tuple(cells)))
+        return version
+
+    def delete_cell(self, cell: Cell) -> tuple[int, int]:
+        """Delete a cell, and return the version without it and the number of cells (0 or 1)."""
+        with self._writer():
+            version, deleted = self.store.delete_cell(cell)
+            if not deleted:
+                return self._deleted, 0
+            self._enqueue(Change(version, needs_refresh=True))
+        return version, deleted
+
+    def delete_member(self, axis: int, member: Label) -> tuple[int, int]:
+        """Delete all cells of a member, and return the version without them and their number."""
+        label = self.store.facts.normalise(axis, member)
+        with self._writer():
+            version, deleted = self.store.delete_member(axis, member)
+            if not deleted:
+                return self._deleted, 0
+            self._enqueue(Change(version, deleted_member=(axis, label), needs_refresh=True))
+            # From now on no response names the member, though the pools still contain its cells.
+            members = self.snapshot.deleted_members | {(axis, label)}
+            self.snapshot = replace(self.snapshot, deleted_members=members)
+        return version, deleted
+
+    @contextmanager
+    def _writer(self) -> Iterator[None]:
+        """Admit one writer at a time, so that changes are queued in the order of their versions."""
+        if not self._writing.acquire(timeout=WRITER_TIMEOUT):
+            raise Busy("too many changes wait for the database: try again")
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+    def _enqueue(self, change: Change) -> None:
+        self._written = change.version
+        if change.needs_refresh:
+            self._deleted = change.version
+        with self._wake:
+            self._pending.append(change)
+            self._wake.notify_all()
+
+    # The background thread ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._pending or self._stopping)
+                if self._stopping:
+                    return
+                changes, self._pending = self._pending, []
+            try:
+                self._apply(changes)
+                self.failing = False
+            except (Exception, Failed) as error:  # whatever it is, the old snapshot stays in use
+                self.failing = True
+                log.error("refresh failed", extra={"fields": {"error": type(error).__name__}})
+                with self._wake:
+                    self._pending = [*changes, *self._pending]
+                    self._wake.wait_for(lambda: self._stopping, RETRY_SECONDS)
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        """Publish a snapshot that includes changes, by an update if possible, else by a refresh."""
+        snapshot = self.snapshot
+        changes = [change for change in changes if change.version > snapshot.version]
+        if not changes:  # a refresh has included them already
+            return
+        consecutive = changes[0].version == snapshot.version + 1
+        if consecutive and not any(change.needs_refresh for change in changes):
+            facts = self.store.facts
+            cells = {
+                tuple(facts.normalise(axis, label) for axis, label in enumerate(cell)): value
+                for change in changes
+                for cell, value in change.cells
+            }
+            try:
+                if self._try_update(snapshot, cells, changes[-1].version):
+                    return
+            except Exception as error:  # cells that cannot be added can still be read
+                log.error("update failed", extra={"fields": {"error": type(error).__name__}})
+        self._refresh()
+
+    def _try_update(self, snapshot: Snapshot, cells: Mapping[Cell, float], version: int) -> bool:
+        """Add new cells to the pools; return False if a refresh is needed nevertheless."""
+        if snapshot.completer is None:
+            return False
+        table = snapshot.completer.table_
+        columns = {
+            name: column_of(name, [cell[axis] for cell in cells])
+            for axis, name in enumerate(table.axes)
+        }
+        if _any_observed(table, table.cells(pl.DataFrame(columns))):
+            return False  # the old value cannot be subtracted from the pools
+        completer = copy.copy(snapshot.completer)
+        completer.update(pl.DataFrame(columns), np.array(list(cells.values())))
+        self._publish(lambda now: replace(now, completer=completer, version=version))
+        return not completer.refresh_due_
+
+    def _refresh(self) -> None:
+        """Publish a snapshot of the whole table, read from the database."""
+        self.refreshing = True
+        started = time.monotonic()
+        try:
+            version, completer = self._read()
+        finally:
+            self.refreshing = False
+        self._publish(
+            lambda now: Snapshot(
+                completer,
+                version,
+                version,
+                time.monotonic(),
+                now.refreshes + 1,
+                self._members_deleted_after(version),
+            )
+        )
+        self.store.truncate_log()
+        seconds = round(time.monotonic() - started, 3)
+        log.info("refreshed", extra={"fields": {"version": version, "seconds": seconds}})
+
+    def _read(self) -> tuple[int, Completer | None]:
+        version, table = self.store.read_table()
+        if not len(table):
+            return version, None
+        completer = self.make(table)
+        # Predict once for a new member, so that no request waits for what is cached on first use.
+        cell = completer.table_.index[:1].copy()
+        cell[:, 0] = 0
+        newcomer = completer.predictor_.newcomer(0, cell, completer.table_.values[:1])
+        if newcomer is not None:
+            read_predictions(newcomer, cell, methodcaller("mean"))
+        return version, completer
+
+    def _members_deleted_after(self, version: int) -> frozenset[tuple[int, Label]]:
+        with self._wake:
+            members = [c.deleted_member for c in self._pending if c.version > version]
+        return frozenset(member for member in members if member is not None)
+
+    def _publish(self, new: Callable[[Snapshot], Snapshot]) -> None:
+        with self._writing:
+            self.snapshot = new(self.snapshot)
+
+
+def _any_observed(table: Table, cells: Index) -> bool:
+    """Whether one of the cells has a value in the table."""
+    cells = cells[(cells != UNKNOWN).all(axis=1)]
+    keys = recommend.keys_of(table.index[~np.isnan(table.values)], table.shape)
+    return bool(np.isin(recommend.keys_of(cells, table.shape), keys).any())

@@ -1,0 +1,282 @@
+"""The calls of the service, one function each.
+
+Names of functions are part of the interface: operation ids in /openapi.json are made of them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from exchangeable._version import __version__
+from exchangeable.errors import InputError
+from exchangeable.serve import schemas, uploads
+from exchangeable.serve.engine import Engine
+from exchangeable.serve.guard import Limits
+from exchangeable.serve.telemetry import Telemetry
+
+PAGE = {
+    "": ("index.html", "text/html; charset=utf-8"),
+    "page/style.css": ("style.css", "text/css; charset=utf-8"),
+    **{
+        f"page/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
+        for name in ("main", "calls", "rate", "table", "pools", "heat")
+    },
+    "page/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+"""Files of the page and their media types, by path."""
+
+_PROBLEMS = {
+    400: "The request broke off, or its body is not JSON.",
+    401: "A bearer token is required.",
+    408: "The request took too long to arrive.",
+    409: "The table has no cells.",
+    413: "The request is too large.",
+    421: "The host name of the request is not one of the service's.",
+    422: "The request is not valid; the error gives the reason in one line.",
+    500: "The database cannot be written to.",
+    503: "Too many requests are in progress: try again after some seconds.",
+}
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {s: {"model": schemas.Problem, "description": _PROBLEMS[s]} for s in statuses}
+
+
+_ALWAYS = (401, 421, 422, 503)
+_WITH_BODY = (*_ALWAYS, 400, 408, 413)
+_FILE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            kind: {"schema": {"type": "string", "format": "binary"}}
+            for kind in ("text/csv", "application/vnd.apache.parquet", "application/octet-stream")
+        },
+    }
+}
+_CSV: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
+}
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+# Coroutines, because FastAPI would run plain functions in a thread.
+async def _engine(request: Request) -> Engine:
+    engine: Engine = request.app.state.engine
+    return engine
+
+
+async def _limits(request: Request) -> Limits:
+    limits: Limits = request.app.state.limits
+    return limits
+
+
+async def _telemetry(request: Request) -> Telemetry:
+    telemetry: Telemetry = request.app.state.telemetry
+    return telemetry
+
+
+EngineOfApp = Annotated[Engine, Depends(_engine)]
+LimitsOfApp = Annotated[Limits, Depends(_limits)]
+TelemetryOfApp = Annotated[Telemetry, Depends(_telemetry)]
+Options = Annotated[schemas.Reading, Query()]
+
+calls = APIRouter(prefix="/v1")
+status = APIRouter()
+"""Calls that respond at once, however many others are in progress: they need no thread."""
+
+
+@calls.post("/predict", responses=_problems(*_WITH_BODY, 409))
+def predict(query: schemas.Asked, engine: EngineOfApp, limits: LimitsOfApp) -> schemas.Predicted:
+    """Predict cells: mean, interval and probabilities of the levels."""
+    _check_cells(query.cells, limits)
+    cells = [tuple(cell) for cell in query.cells]
+    predictions, snapshot = engine.predict(cells, query.coverage)
+    probabilities = predictions.probabilities
+    answers = [
+        schemas.Answer(
+            mean=float(predictions.mean[n]),
+            low=float(predictions.low[n]),
+            high=float(predictions.high[n]),
+            probabilities=None if probabilities is None else probabilities[n].tolist(),
+        )
+        for n in range(len(cells))
+    ]
+    levels = list(snapshot.ready.levels_)
+    return schemas.Predicted(answers=answers, levels=levels, pools=schemas.Pools.of(snapshot))
+
+
+@calls.post("/recommend", responses=_problems(*_WITH_BODY, 409))
+def recommend(query: schemas.Wanted, engine: EngineOfApp) -> schemas.Recommendations:
+    """Recommend the best cells of a member, or of a new member whose ratings are in the request."""
+    if (query.member is None) == (not query.ratings):
+        raise InputError("either a member or ratings must be given, and not both")
+    started = time.perf_counter()
+    cells, snapshot = engine.recommend(
+        _axis(engine, query.axis),
+        query.member,
+        query.ratings,
+        query.given,
+        query.n,
+        why=query.why,
+    )
+    recommended = [
+        schemas.Recommendation(
+            labels=cell.labels,
+            mean=cell.mean,
+            low=cell.low,
+            high=cell.high,
+            why=[schemas.Reason(label=one.label, moved=one.amount) for one in cell.why],
+        )
+        for cell in cells
+    ]
+    milliseconds = round(1000 * (time.perf_counter() - started), 2)
+    return schemas.Recommendations(
+        recommended=recommended, milliseconds=milliseconds, pools=schemas.Pools.of(snapshot)
+    )
+
+
+@calls.put("/interactions", responses=_problems(*_WITH_BODY, 500))
+def put(body: schemas.Cells, engine: EngineOfApp, limits: LimitsOfApp) -> schemas.Written:
+    """Write cells, also of new members. The response is sent once they are durable."""
+    _check_cells(body.cells, limits)
+    cells = [(tuple(labels), value) for labels, value in body.cells]
+    return schemas.Written(version=engine.refresher.put(cells), cells=len(cells))
+
+
+@calls.delete("/interactions", responses=_problems(*_ALWAYS, 500))
+def remove(
+    label: Annotated[
+        list[str], Query(description="Labels of the cell, one per axis, in the order of the axes.")
+    ],
+    engine: EngineOfApp,
+) -> schemas.Deleted:
+    """Delete a cell."""
+    version, deleted = engine.refresher.delete_cell(tuple(label))
+    return schemas.Deleted(gone_with_version=version, cells=deleted)
+
+
+@calls.delete("/members", responses=_problems(*_ALWAYS, 500))
+def forget(axis: str, member: str, engine: EngineOfApp) -> schemas.Deleted:
+    """Delete all cells of a member."""
+    version, deleted = engine.refresher.delete_member(_axis(engine, axis), member)
+    return schemas.Deleted(gone_with_version=version, cells=deleted)
+
+
+@calls.get("/members", responses=_problems(*_ALWAYS))
+def members(
+    engine: EngineOfApp,
+    axis: str | None = None,
+    holding: Annotated[str, Query(max_length=200)] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+) -> schemas.Members:
+    """List members of an axis whose labels contain a text, those with the most cells first."""
+    number = _axis(engine, axis)
+    matches = [
+        schemas.Member(label=label, cells=cells)
+        for label, cells in engine.members(number, holding, limit)
+    ]
+    return schemas.Members(axis=engine.store.facts.axes[number], members=matches)
+
+
+@calls.get("/model", responses=_problems(*_ALWAYS))
+def model(engine: EngineOfApp, limits: LimitsOfApp) -> schemas.About:
+    """Describe the table and the model that predicts its cells."""
+    facts, snapshot = engine.store.facts, engine.snapshot
+    completer = snapshot.completer
+    shape = (0,) * len(facts.axes) if completer is None else completer.table_.shape
+    axes = [
+        schemas.Axis(name=name, members=size, labels="whole numbers" if whole else "texts")
+        for name, size, whole in zip(facts.axes, shape, facts.whole, strict=True)
+    ]
+    return schemas.About(
+        exchangeable=__version__,
+        source=facts.source,
+        model=None if completer is None else completer.model_name_,
+        notes=[] if completer is None else list(completer.notes_),
+        axes=axes,
+        value=facts.value,
+        scale=str(facts.scale),
+        levels=list(facts.levels),
+        cells=0 if completer is None else len(completer.table_),
+        limits=asdict(limits),
+        pools=schemas.Pools.of(snapshot),
+    )
+
+
+@calls.post(
+    "/complete",
+    response_class=StreamingResponse,
+    responses={**_CSV, **_problems(*_WITH_BODY)},
+    openapi_extra=_FILE,
+)
+async def complete(request: Request, options: Options, limits: LimitsOfApp) -> Response:
+    """Complete a CSV or Parquet file and return it as CSV. The service does not store the file."""
+    upload = options.upload(await request.body())
+    filled = await run_in_threadpool(
+        uploads.complete, upload, every=options.all, max_rows=limits.rows
+    )
+    return StreamingResponse(uploads.csv_chunks(filled), media_type="text/csv")
+
+
+@calls.post("/look", responses=_problems(*_WITH_BODY), openapi_extra=_FILE)
+async def look(request: Request, options: Options, limits: LimitsOfApp) -> schemas.Look:
+    """Summarise a file: its content, the error on hidden cells, and a picture of it completed."""
+    upload = options.upload(await request.body())
+    return schemas.Look(**await run_in_threadpool(uploads.preview, upload, limits.rows))
+
+
+@status.get("/health", responses=_problems(421))
+async def health(engine: EngineOfApp) -> schemas.Health:
+    """Report that the service is alive."""
+    return schemas.Health(status=engine.refresher.status, behind=engine.refresher.behind)
+
+
+@status.get("/ready", responses=_problems(421))
+async def ready(engine: EngineOfApp) -> schemas.Health:
+    """Report that the service can predict."""
+    return await health(engine)
+
+
+@status.get("/metrics", response_class=Response, responses={**_TEXT, **_problems(421)})
+async def metrics(telemetry: TelemetryOfApp) -> Response:
+    """Return metrics for Prometheus."""
+    return Response(telemetry.text(), media_type=telemetry.media_type)
+
+
+def _add_page(path: str, file: str, media_type: str) -> None:
+    content = files("exchangeable.serve").joinpath("page", file).read_bytes()
+
+    async def respond() -> Response:
+        return Response(content, media_type=media_type)
+
+    status.add_api_route(f"/{path}", respond, include_in_schema=False)
+
+
+for _path, (_file, _media_type) in PAGE.items():
+    _add_page(_path, _file, _media_type)
+
+
+def _axis(engine: Engine, name: str | None) -> int:
+    """Number of an axis; the first without a name."""
+    axes = engine.store.facts.axes
+    if name is None:
+        return 0
+    if name not in axes:
+        raise InputError(f"axis must be one of {', '.join(axes)}, but is {name[:60]!r}")
+    return axes.index(name)
+
+
+def _check_cells(cells: list[Any], limits: Limits) -> None:
+    if len(cells) > limits.cells:
+        raise InputError(
+            f"a request may have at most {limits.cells:,} cells, but has {len(cells):,}"
+        )

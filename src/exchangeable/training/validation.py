@@ -1,0 +1,86 @@
+"""Validation: the error of a model on cells that it is not trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
+from exchangeable.arrays.support import Support
+from exchangeable.models.memory import MemoryModel
+from exchangeable.models.prior import Prior, fit_prior
+from exchangeable.models.stream import Plan
+from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.random import hashed_uniform
+from exchangeable.training.config import TrainingConfig
+from exchangeable.training.execution import Execution
+from exchangeable.training.task import Task, encode_array
+from exchangeable.values.codecs import Codec, ValueStats, encoder
+
+CELLS_PER_READ = 2**17
+"""Cells that are predicted together, which bounds the memory that reading takes."""
+
+ValidationSet = tuple[Task, Prior | None]
+"""A task with all or some of the observed cells, and the prior fitted to these."""
+
+
+@torch.no_grad()
+def predict_cells(
+    model: MemoryModel,
+    codec: Codec,
+    observed: ExchangeableArray,
+    queries: Support,
+    stats: ValueStats,
+    features: FeatureTensors | None = None,
+    *,
+    prior: Prior | None = None,
+    plan: Plan | None = None,
+    processes: Processes = ALONE,
+) -> Tensor:
+    """Return a model's outputs for the queries, given observed values as they are: (Q, O)."""
+    if model.literal:
+        return model(encode_array(observed, codec, stats), queries, features)
+    encode = encoder(codec, stats)
+    prior = prior or fit_prior(model, observed, stats)
+    memory = model.condition(
+        observed, features, encode=encode, prior=prior, plan=plan, processes=processes
+    )
+    first, last = processes.share(len(queries))
+    mine = Support(queries.index[first:last], queries.shape)
+    return processes.gathered(model.read(memory, mine, CELLS_PER_READ), len(queries))
+
+
+def validation_sets(model: MemoryModel, task: Task, config: TrainingConfig) -> list[ValidationSet]:
+    """Prepare a task for each of the shares of observed cells that validation shows."""
+    sets = []
+    places = hashed_uniform(len(task.observed), config.seed, task.observed.values.device)
+    for share in config.judged_shares:
+        shown = task.observed if share == 1 else task.observed.take(places < share)
+        sets.append((replace(task, observed=shown), fit_prior(model, shown, task.stats)))
+    return sets
+
+
+def validation_rmse(
+    model: MemoryModel,
+    codec: Codec,
+    task: Task,
+    prior: Prior | None = None,
+    execution: Execution | None = None,
+) -> float:
+    """Return the RMSE on the validation cells, given the observed ones."""
+    execution = execution or Execution()
+    outputs = predict_cells(
+        model,
+        codec,
+        task.observed,
+        task.validation.support,
+        task.stats,
+        task.features,
+        prior=prior,
+        plan=execution.plan and replace(execution.plan, chunk_cells=None),
+        processes=execution.processes,
+    )
+    error = codec.read(outputs.double(), task.stats).mean() - task.validation.values.squeeze(1)
+    return float(error.square().mean().sqrt())

@@ -19,7 +19,7 @@ from tests.support.service_engine import FILM, MEMBER, fit_bias, open_engine, un
 from exchangeable import Completer
 from exchangeable.cli.common import DEFAULTS, Output
 from exchangeable.cli.service import filled
-from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve import refresher, server

@@ -244,7 +244,8 @@ def open_completer(
     if model != "auto" or options != DEFAULTS or features:
         raise InputError(f"{name} is a saved completer: give no options for reading or model")
     completer = Completer.load(name, device=device)
-    completer.table_ = replace(completer.table_, native="polars")  # whatever it was fitted from
+    table = replace(completer.table_, native="polars")  # whatever it was fitted from
+    completer.fitted_ = replace(completer.fitted_, table=table)
     output.say(f"loaded {name}", *completer.notes_)
     output.know(notes=list(completer.notes_), model=completer.model_name_)
     return completer

@@ -88,12 +88,12 @@ def complete(
         output = Output(as_json, processes)
         found, _ = open_table(table, options)
         # All that can be wrong is found out before anything is fitted.
-        asked = fill.Asked.of(found, queries=queries, every=every, limit=limit)
+        request = fill.FillRequest.of(found, queries=queries, every=every, limit=limit)
         found = found.in_label_order(in_place=True)
         members = feature_files(features)
         completer = fitted(found, model, seed, device, members, output, memory, processes)
         with progress_bar(processes) as progress:
-            frame = asked.answered(completer, progress)
+            frame = fill.fill(completer.fitted_, request, progress)
         content = None
         if report is not None:
             from exchangeable.evaluation.report import page
@@ -107,11 +107,11 @@ def complete(
                 write_whole(report, lambda path: path.write_text(written, encoding="utf-8"))
     output.know(
         out=str(place),
-        answered=asked.number,
+        answered=request.missing,
         report=None if report is None else str(report),
     )
     page_told = "" if report is None else f", and a report to {report}"
-    output.end(f"answered {asked.number:,} cells, written to {place}{page_told}")
+    output.end(f"answered {request.missing:,} cells, written to {place}{page_told}")
 
 
 @report_errors
@@ -138,19 +138,20 @@ def recommend(
 ) -> None:
     """The best unseen cells of a member, known or new."""
     from exchangeable.arrays.cells import UNKNOWN
+    from exchangeable.completion.inputs import find_axis
     from exchangeable.data.vocabulary import column_of
 
     output = Output(as_json)
     ratings = {label: _number(text, label) for label, text in _pairs("--rate", rate)}
     completer = open_completer(table, options, model, seed, device, output, feature_files(features))
     place = int(axis) if axis.isdecimal() else axis
-    at = completer._axis(place)
+    at = find_axis(completer.table_, place)
     others = [number for number in range(completer.table_.order) if number != at]
     vocabularies = completer.table_.vocabularies
     typed = {vocabularies[others[0]].parse_label(k): v for k, v in ratings.items()}
     fixed = {}
     for name, label in _pairs("--given", given, last=False):
-        fixed[name] = vocabularies[completer._axis(name)].parse_label(label)
+        fixed[name] = vocabularies[find_axis(completer.table_, name)].parse_label(label)
     named = vocabularies[at].parse_label(member)
     found = completer.recommend(
         named,
@@ -186,7 +187,7 @@ def factorize(
     as_json: AsJson = False,
 ) -> None:
     """One vector for each member of every axis, and who is nearest to whom; vmf's if by none."""
-    from exchangeable.completion.fill import factor_frame
+    from exchangeable.completion.factors import factor_frame
 
     place = out or default_out(table, "factors")
     check_ending(place)
@@ -195,7 +196,7 @@ def factorize(
     completer = open_completer(
         table, options, model, seed, device, output, feature_files(features), usual="vmf"
     )
-    frame = factor_frame(completer, neighbours)
+    frame = factor_frame(completer.fitted_, neighbours)
     write_frame(place, frame)
     for axis, size in zip(completer.table_.axes, completer.table_.shape, strict=True):
         example = frame.filter(frame["axis"] == axis).row(0, named=True)

@@ -169,7 +169,7 @@ def finetune(
     """Train a model further on a table of yours; what does not help is not kept."""
     _check_out(out, force)
     from exchangeable.completion.completer import Completer
-    from exchangeable.completion.predictors import ModelPredictor
+    from exchangeable.completion.model_predictor import ModelPredictor
     from exchangeable.runtime.random import check_seed
     from exchangeable.training.recipes import FINETUNING
     from exchangeable.training.trained_model import TrainedModel

@@ -118,7 +118,7 @@ def array_of(table: Floats) -> ExchangeableArray:
 def passed_through(model: FactorizedAutoencoder, table: Floats) -> Completed:
     """Layer after layer: observed cells up to the factors, and every cell from there on."""
     seen, everywhere = array_of(table), Support.of(np.argwhere(np.ones(table.shape)), table.shape)
-    layers = list(zip(model.layers, model.condition(seen).offered, strict=True))
+    layers = list(zip(model.layers, model.condition(seen).readouts, strict=True))
     encoded = seen.values
     for layer, offered in layers[: model.first_read]:
         encoded = layer.read(encoded, seen.support, offered)

@@ -77,7 +77,7 @@ def statistics(cells: Cells, seed: int) -> Statistics:
     observed = ExchangeableArray.unchecked(
         Support(index[~torch.from_numpy(hide)], cells.shape), torch.from_numpy(shown)[:, None]
     )
-    prior = Prior.of(observed, reference, RANK, compared=0)
+    prior = Prior.of(observed, reference, RANK, comparison_budget=0)
     truth = torch.from_numpy((cells.values[hide] - reference.mean) / reference.deviation)
     asked = index[torch.from_numpy(hide)]
     whole = float(truth.square().mean())

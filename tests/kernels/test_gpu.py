@@ -177,7 +177,7 @@ def test_training_in_bfloat16_gets_where_float32_gets_and_loads_on_a_cpu(tmp_pat
     assert ends["float32"] < 0.5
     assert ends["bfloat16"] == pytest.approx(ends["float32"], rel=0.05)
     loaded = TrainedModel.load(tmp_path / "float32")
-    assert next(loaded.model.parameters()).device.type == "cpu"
+    assert loaded.model.device.type == "cpu"
     on_cpu = validation_rmse(loaded.model, OneHot(5), rating_task())
     assert on_cpu == pytest.approx(ends["float32"], rel=1e-3)
 
@@ -223,7 +223,7 @@ def test_kernels_give_what_float64_on_a_cpu_gives(order, pooling, activation):
             assert error < most, (narrow, float(error))
 
 
-def test_the_factorized_model_and_a_newcomer_go_through_kernels_too():
+def test_the_factorized_model_and_a_new_member_go_through_kernels_too():
     config = FactorizedConfig(1, 2, encoder=(16, 8), decoder=(16,), dropout=0.0)
     x = random_array((40, 30), density=0.4)
     asked = random_array((40, 30), density=0.2, seed=2).support
@@ -232,12 +232,12 @@ def test_the_factorized_model_and_a_newcomer_go_through_kernels_too():
         expected = slow(x, asked)
         own = random_array((1, 30), density=0.5, seed=3)
         alone = Support.of([(0, n) for n in range(30)], (1, 30))
-        strange = slow.read(slow.newcomer(slow.condition(x), 0, own), alone)
+        strange = slow.read(slow.for_new_member(slow.condition(x), 0, own), alone)
         fast = made.float().cuda()
         with torch.no_grad():
             memory = fast.condition(x.to(torch.float32).to("cuda"))
             found = fast.read(memory, Support(asked.index.cuda(), x.shape))
-            mine = fast.newcomer(memory, 0, own.to(torch.float32).to("cuda"))
+            mine = fast.for_new_member(memory, 0, own.to(torch.float32).to("cuda"))
             new = fast.read(mine, Support(alone.index.cuda(), (1, 30)))
         for one, other in ((found, expected), (new, strange)):
             assert (one.double().cpu() - other).norm() / other.norm() < 1e-4
@@ -249,7 +249,7 @@ def test_captured_steps_are_those_of_plain_training():
     ends = []
     for on in (True, False):
         run = Run.start(ResidualModel(shape).cuda(), config)
-        plan = None if on else Plan(together=10**9)
+        plan = None if on else Plan(chunk_cells=10**9)
         learn(run, rating_task(), precision="float32", plan=plan)
         ends.append([look["validation_rmse"] for look in run.history])
     assert ends[0] == pytest.approx(ends[1], rel=1e-3)
@@ -268,7 +268,7 @@ def test_parts_on_a_gpu_are_the_whole(keep):
     asked = Support(queries.index.cuda(), (60, 50))
     with torch.no_grad():
         whole = model.read(model.condition(x), asked)
-        parted = model.read(model.condition(x, plan=Plan(together=100, keep=keep)), asked)
+        parted = model.read(model.condition(x, plan=Plan(chunk_cells=100, activations=keep)), asked)
     torch.testing.assert_close(parted, whole, rtol=1e-4, atol=1e-5)
 
 

@@ -19,9 +19,9 @@ from exchangeable import (
     Support,
 )
 from exchangeable.arrays.groups import Groups
-from exchangeable.models.stream import tensors_in
+from exchangeable.models.stream_backward import tensors_in
 from exchangeable.nn.layers import LayerReadout
-from exchangeable.nn.pools import Modules, Summaries
+from exchangeable.nn.pools import GroupReadout, Modules
 from exchangeable.testing import (
     assert_queries_independent,
     assert_same,
@@ -142,8 +142,8 @@ def test_a_pair_never_observed_reads_an_empty_group():
     x = x.to(torch.float64)
     asked = Support.of([(0, 0, 1), (1, 1, 1), (0, 1, 0), (1, 0, 0)], x.shape)
     cells = asked.indexed_by(x.support.group_index)
-    offered = layer.offered(layer.write(x.values, x.support))
-    y = layer.read(torch.zeros(4, 1).double(), cells, offered)
+    readout = layer.readout(layer.write(x.values, x.support))
+    y = layer.read(torch.zeros(4, 1).double(), cells, readout)
     assert y.flatten().tolist() == [3.0, 9.0, 0.0, 0.0]
 
 
@@ -177,7 +177,7 @@ def slow_extension(model, old, new, queries, features=None):
     own values stay as they were before the new ones came, and queries read both.
     ``features`` are those of all members.
     """
-    h, fresh = model.observe(old.values), model.observe(new.values)
+    h, fresh = model.input_channels(old.values), model.input_channels(new.values)
     q = torch.zeros(len(queries), h.shape[1]).double()
     cells = torch.cat([old.support.index, new.support.index])
     both = ExchangeableArray(Support(cells, new.shape), torch.cat([h, fresh]))
@@ -187,12 +187,12 @@ def slow_extension(model, old, new, queries, features=None):
         mine = members and tuple(
             f if f is None else f[:size] for f, size in zip(members, old.shape, strict=True)
         )
-        offered = layer.offered(layer.write(both.values, both.support), members)
+        readout = layer.readout(layer.write(both.values, both.support), members)
         asked = queries.indexed_by(both.support.group_index)
         if q.shape[1] != layer.in_channels:  # the decoder's first layer ignores what comes in
             q = q.new_zeros(len(q), layer.in_channels)
-        q = layer.read(q, asked, offered)
-        fresh = layer.read(both.values, both.support, offered)[len(old) :]
+        q = layer.read(q, asked, readout)
+        fresh = layer.read(both.values, both.support, readout)[len(old) :]
         alone = layer(alone, mine)
         both = both.with_values(torch.cat([alone.values, fresh]))
     return q
@@ -351,10 +351,10 @@ def test_an_extended_memory_keeps_the_dropped_channels():
     old, new = later(random_array((5, 3), density=0.8, channels=2), (4, 3))
     memory = model.condition(old, generator=torch.Generator().manual_seed(1))
     longer = model.extend(memory, new)
-    masks = [pools.kept for pools in memory.pools[:-1]]
+    masks = [pools.dropout_mask for pools in memory.pools[:-1]]
     assert all(mask is not None for mask in masks)
     for mask, pools in zip(masks, longer.pools[:-1], strict=True):
-        assert torch.equal(mask, pools.kept)
+        assert torch.equal(mask, pools.dropout_mask)
     model.eval()
     assert not torch.allclose(
         model.read(longer, everywhere((5, 3))),
@@ -381,7 +381,7 @@ def test_a_memory_of_a_matrix_keeps_members_and_not_cells():
 @pytest.mark.parametrize("kind", range(4))
 @pytest.mark.parametrize("order", [2, 3])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_newcomer_reads_the_pools_of_others_as_they_are(kind, order, axis):
+def test_a_new_member_reads_the_pools_of_others_as_they_are(kind, order, axis):
     model = [
         ResidualModel(ResidualConfig(2, 3, order, width=8, depth=3, heads=2)),
         ResidualModel(
@@ -399,30 +399,30 @@ def test_a_newcomer_reads_the_pools_of_others_as_they_are(kind, order, axis):
     own = random_array(alone, density=0.6, channels=2, seed=3)
     asked = random_array(alone, density=0.8, seed=4).support
 
-    before = [tensor.clone() for tensor in tensors_in((memory.pools, memory.offered))]
-    quick = model.newcomer(memory, axis, own)
+    before = [tensor.clone() for tensor in tensors_in((memory.pools, memory.readouts))]
+    quick = model.for_new_member(memory, axis, own)
     found = model.read(quick, asked)
 
-    assert_same(found, slow_newcomer(model, memory, axis, own, asked))
+    assert_same(found, slow_new_member(model, memory, axis, own, asked))
     assert quick.shape == alone
-    after = tensors_in((memory.pools, memory.offered))
+    after = tensors_in((memory.pools, memory.readouts))
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
     with pytest.raises(ValueError, match="cannot be extended"):
         model.extend(quick, own)
 
 
-def slow_newcomer(model, memory, axis, own, asked):
+def slow_new_member(model, memory, axis, own, asked):
     """Layer by layer, cell by cell: its own axis from its own cells, all others as they were."""
-    h, order = model.observe(own.values), own.order
+    h, order = model.input_channels(own.values), own.order
     q = torch.zeros(len(asked), h.shape[1]).double()
     for number, layer in enumerate(model.layers):
         if q.shape[1] != layer.in_channels:
             q = q.new_zeros(len(q), layer.in_channels)
-        alone = layer.offered(layer.write(h, own.support))
-        known = memory.offered[number]
+        alone = layer.readout(layer.write(h, own.support))
+        known = memory.readouts[number]
 
         def rows_for(cells, axes, part, alone=alone, known=known):
-            """What each cell is offered on some axes, by looking its group up."""
+            """What each cell reads on some axes, by looking its group up."""
             if axis in axes:
                 groups = cells.indexed_by(own.support.group_index).groups(axes)
                 return part(alone.on[axes])[groups.ids]
@@ -436,11 +436,11 @@ def slow_newcomer(model, memory, axis, own, asked):
             for axes in known.on:
                 lonely._groups[axes] = Groups(torch.arange(len(cells)), len(cells))
                 rows = known.on[axes].rows
-                on[axes] = Summaries(
+                on[axes] = GroupReadout(
                     None if rows is None else rows_for(cells, axes, lambda s: s.rows),
                     tuple(
-                        rows_for(cells, axes, lambda s, place=place: s.by_cell[place])
-                        for place in range(len(known.on[axes].by_cell))
+                        rows_for(cells, axes, lambda s, place=place: s.per_cell[place])
+                        for place in range(len(known.on[axes].per_cell))
                     ),
                 )
             outputs = []
@@ -448,14 +448,14 @@ def slow_newcomer(model, memory, axis, own, asked):
                 one = Support(cells.index[place : place + 1], cells.shape)
                 for axes in on:
                     one._groups[axes] = Groups(torch.zeros(1, dtype=torch.int64), 1)
-                offered = {
-                    axes: Summaries(
+                readout = {
+                    axes: GroupReadout(
                         None if s.rows is None else s.rows[place : place + 1],
-                        tuple(part[place : place + 1] for part in s.by_cell),
+                        tuple(part[place : place + 1] for part in s.per_cell),
                     )
                     for axes, s in on.items()
                 }
-                outputs.append(layer.read(values[place : place + 1], one, LayerReadout(offered)))
+                outputs.append(layer.read(values[place : place + 1], one, LayerReadout(readout)))
             return torch.cat(outputs)
 
         q, h = read(q, asked), read(h, own.support)
@@ -463,7 +463,7 @@ def slow_newcomer(model, memory, axis, own, asked):
     return q
 
 
-def test_a_newcomer_comes_with_features_and_in_an_array_of_its_own():
+def test_a_new_member_comes_with_features_and_in_an_array_of_its_own():
     model = ResidualModel(
         ResidualConfig(1, 1, width=8, depth=2, pooling=("mean",), features=(2, 0))
     )
@@ -473,14 +473,15 @@ def test_a_newcomer_comes_with_features_and_in_an_array_of_its_own():
     own = random_array((1, 3), density=0.7)
     features = (torch.randn(1, 2, dtype=torch.float64), None)
     asked = Support.of([(0, 1)], (1, 3))
-    quick = model.read(model.newcomer(memory, 0, own, features), asked)
+    quick = model.read(model.for_new_member(memory, 0, own, features), asked)
     others = (torch.zeros(1, 2, dtype=torch.float64), None)
-    assert not torch.allclose(quick, model.read(model.newcomer(memory, 0, own, others), asked))
+    other = model.read(model.for_new_member(memory, 0, own, others), asked)
+    assert not torch.allclose(quick, other)
     with pytest.raises(ValueError, match=r"shape \(1, 3\)"):
-        model.newcomer(memory, 0, random_array((2, 3)))
+        model.for_new_member(memory, 0, random_array((2, 3)))
 
 
-def test_a_newcomer_with_a_pair_that_nobody_had_reads_an_empty_group():
+def test_a_new_member_with_a_pair_that_nobody_had_reads_an_empty_group():
     """Order 3: the pair (0, 0) of the other axes comes before all that are known."""
     config = ResidualConfig(1, 1, 3, width=8, depth=2, pooling=("mean",))
     model = ResidualModel(config).double().eval()
@@ -490,5 +491,5 @@ def test_a_newcomer_with_a_pair_that_nobody_had_reads_an_empty_group():
     memory = model.condition(known.to(torch.float64))
     own = ExchangeableArray.of([(0, 0, 0), (0, 1, 1)], [[4.0], [5.0]], (1, 3, 3)).to(torch.float64)
     asked = Support.of([(0, 1, 2), (0, 2, 2), (0, 0, 0)], (1, 3, 3))
-    quick = model.read(model.newcomer(memory, 0, own), asked)
-    assert_same(quick, slow_newcomer(model, memory, 0, own, asked))
+    quick = model.read(model.for_new_member(memory, 0, own), asked)
+    assert_same(quick, slow_new_member(model, memory, 0, own, asked))

@@ -15,7 +15,7 @@ from exchangeable import (
     SelfSupervisedModel,
     Support,
 )
-from exchangeable.models.paper import without_elements
+from exchangeable.models.paper import drop_elements
 from exchangeable.testing import assert_equivariant, assert_same, random_array
 
 
@@ -46,7 +46,7 @@ def test_the_released_self_supervised_model_has_skips_and_no_bias():
     assert {block.activation for block in blocks} == {"relu"}
     assert not any("bias" in name for name, _ in model.named_parameters())
     assert {block.dropout.share for block in blocks} == {0.0}
-    assert model.dropping == set(range(7))
+    assert model.element_dropout == set(range(7))
 
 
 def test_the_factorized_model_is_the_one_in_the_text():
@@ -190,8 +190,8 @@ def test_an_observed_zero_is_not_a_question():
     table = random_array((3, 3), density=0.5)
     zero = table.with_values(table.values * 0)
     layer = model.layers[0]
-    pools = layer.offered(layer.write(model.observe(zero.values), zero.support))
-    seen = layer.read(model.observe(zero.values), zero.support, pools)
+    pools = layer.readout(layer.write(model.input_channels(zero.values), zero.support))
+    seen = layer.read(model.input_channels(zero.values), zero.support, pools)
     asked = layer.read(torch.zeros(len(zero), 2).double(), zero.support, pools)
     assert not torch.allclose(seen, asked)
 
@@ -312,11 +312,11 @@ def test_the_literal_form_may_drop_single_elements(model):
 
     assert torch.equal(answers(1), answers(1))
     assert not torch.allclose(answers(1), answers(2))
-    kept, x = model.draw(observed.values, torch.Generator().manual_seed(1)), observed
+    kept, x = model.draw_dropout(observed.values, torch.Generator().manual_seed(1)), observed
     for number, layer in enumerate(model.layers):
         x = layer(x)
-        if number in model.dropping:
-            x = x.with_values(without_elements(x.values, 0.5, kept[number]))
+        if number in model.element_dropout:
+            x = x.with_values(drop_elements(x.values, 0.5, kept[number]))
     assert_same(answers(1), x.values)
     model.eval()
     assert torch.equal(answers(1), answers(2))
@@ -325,7 +325,7 @@ def test_the_literal_form_may_drop_single_elements(model):
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_elements_are_dropped_one_by_one_and_their_mean_stays(share):
     values, key = torch.ones(4000, 200), torch.tensor([0.3])
-    dropped = without_elements(values, share, key)
+    dropped = drop_elements(values, share, key)
     assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - share)])
     out = (dropped == 0).double()
     assert out.mean() == pytest.approx(share, abs=0.003)
@@ -336,8 +336,8 @@ def test_elements_are_dropped_one_by_one_and_their_mean_stays(share):
     for some in (out[:200], out.T):
         alike = torch.corrcoef(some).fill_diagonal_(0)
         assert alike.square().mean() ** 0.5 == pytest.approx(some.shape[1] ** -0.5, rel=0.1)
-    assert torch.equal(without_elements(values, share, key), dropped)
-    other = without_elements(values, share, torch.tensor([0.31])) == 0
+    assert torch.equal(drop_elements(values, share, key), dropped)
+    other = drop_elements(values, share, torch.tensor([0.31])) == 0
     assert (other & (dropped == 0)).double().mean() == pytest.approx(share**2, abs=0.005)
 
 

@@ -147,7 +147,7 @@ def test_factors_that_are_only_noise_are_not_believed(seed):
     hide = torch.arange(len(table)) % 4 == 0
     seen, asked = table.take(~hide), table.support.index[hide]
     prior = Prior.of(seen, reference_of(seen, REAL), 4)
-    truth = prior.reference.standardised(table.values[hide].squeeze(1))
+    truth = prior.stats.standardised(table.values[hide].squeeze(1))
     errors = [
         float((mean - truth).square().mean())
         for mean, _ in (p.answers(asked) for p in (prior.biases, prior.factors, prior))
@@ -165,7 +165,7 @@ def test_variances_are_as_wide_as_errors_on_cells_left_out():
         shown = ExchangeableArray(seen.support, values[~hide])
         prior = Prior.of(shown, reference_of(shown, REAL), 3)
         mean, variance = prior.answers(asked)
-        error = prior.reference.standardised(values[hide].squeeze(1)) - mean
+        error = prior.stats.standardised(values[hide].squeeze(1)) - mean
         assert float(error.square().mean() / variance.mean()) == pytest.approx(1, abs=0.2)
 
 
@@ -227,13 +227,13 @@ def test_equal_values_are_answered_with_themselves():
     assert found.tolist() == pytest.approx([4.0] * 450, abs=0.2)
 
 
-def test_what_the_prior_says_must_fit_the_model():
+def test_the_values_of_a_prior_must_fit_the_model():
     table = ratings().to(torch.float32)
     model = build(SMALL)
-    with pytest.raises(ValueError, match=r"must have shape \(\d+, 10\), but has shape None"):
+    with pytest.raises(ValueError, match=r"must have shape \(\d+, 10\), but have shape None"):
         model.condition(table.with_values(torch.zeros(len(table), 5)))
     plain = build(replace(SMALL, prior=0))
-    with pytest.raises(ValueError, match=r"must have shape None, but has shape \(\d+, 2\)"):
+    with pytest.raises(ValueError, match=r"must have shape None, but have shape \(\d+, 2\)"):
         plain.condition(
             table.with_values(torch.zeros(len(table), 5)), prior=lambda index: index.float()
         )
@@ -283,7 +283,7 @@ def test_members_of_the_largest_tables_are_not_compared():
 # New members
 
 
-def test_a_newcomer_is_answered_as_if_all_had_been_read_together():
+def test_a_new_member_is_predicted_as_if_all_had_been_read_together():
     table = ratings((40, 30))
     new = table.support.index[:, 0] == 39
     known = predictor(table.take(~new))
@@ -390,7 +390,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(batch):
 
 def test_a_step_in_parts_is_that_of_the_whole():
     data, ends = task(), []
-    for plan in (None, Plan(together=50), Plan(together=50, keep="recompute")):
+    for plan in (None, Plan(chunk_cells=50), Plan(chunk_cells=50, activations="recompute")):
         run = Run.start(build(SMALL, 0), QUICK)
         learn(run, data, plan=plan)
         ends.append(validation_rmse(run.averaged, CODEC, data))

@@ -53,7 +53,7 @@ def test_conditioning_in_parts_is_conditioning_at_once(order, pooling, keep, tmp
     x = random_array((6, 5, 4)[:order], density=0.6, channels=2)
     queries = random_array(x.shape, density=1.0).support
     with torch.no_grad():
-        whole = model.condition(x, plan=Plan(together=len(x)))
+        whole = model.condition(x, plan=Plan(chunk_cells=len(x)))
         expected = model.read(whole, queries)
         for together in (1, 7, len(x) - 1):
             memory = model.condition(x, plan=Plan(together, keep, tmp_path))
@@ -85,7 +85,7 @@ def test_ties_of_the_largest_share_the_gradient_across_parts():
     x = ExchangeableArray(x.support, (x.values > 0).double())  # every maximum is a tie
     hide = hidden_of(x)
     wanted = gradients(model, model.predict_hidden(x, hide))
-    ours = gradients(model, model.predict_hidden(x, hide, plan=Plan(together=2)))
+    ours = gradients(model, model.predict_hidden(x, hide, plan=Plan(chunk_cells=2)))
     for one, other in zip(ours, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
@@ -117,7 +117,7 @@ def test_the_models_of_the_paper_rebuild_too(kind, literal):
     expected = model(x.take(~hide), x.support.take(hide))
     assert_same(model.predict_hidden(x, hide), expected)
     if not literal:
-        parted = model.predict_hidden(x, hide, plan=Plan(together=4))
+        parted = model.predict_hidden(x, hide, plan=Plan(chunk_cells=4))
         assert_same(parted, expected)
         for one, other in zip(gradients(model, parted), gradients(model, expected), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
@@ -134,7 +134,7 @@ def test_features_and_dropped_channels_pass_through_parts():
         return model.predict_hidden(x, hide, (members, None), generator, plan=plan)
 
     expected = rebuilt(None)
-    outputs = rebuilt(Plan(together=4))
+    outputs = rebuilt(Plan(chunk_cells=4))
     assert_same(outputs, expected)
     for one, other in zip(gradients(model, outputs), gradients(model, expected), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
@@ -153,7 +153,7 @@ def test_values_are_encoded_some_at_a_time():
     with torch.no_grad():
         expected = model.read(model.condition(both), queries)
         seen.clear()
-        memory = model.condition(x, encode=encode, plan=Plan(together=8))
+        memory = model.condition(x, encode=encode, plan=Plan(chunk_cells=8))
     assert max(seen) == 8
     assert_same(model.read(memory, queries), expected)
 
@@ -180,15 +180,16 @@ def test_cells_that_only_read_do_not_count():
 
 def test_a_memory_with_gradients_is_not_made_in_parts():
     x = random_array((4, 3), density=1.0, channels=2)
-    with pytest.raises(ValueError, match=r"torch\.no_grad\(\), or train with rebuild"):
-        model_of(("mean",)).condition(x, plan=Plan(together=2))
+    with pytest.raises(ValueError, match=r"torch\.no_grad\(\), or train with predict_hidden"):
+        model_of(("mean",)).condition(x, plan=Plan(chunk_cells=2))
 
 
 def test_weights_that_are_frozen_have_no_gradient():
     model = model_of(("mean",))
     frozen = model.layers[1].linear.own.requires_grad_(False)
     x = random_array((6, 5), density=0.8, channels=2)
-    model.predict_hidden(x, hidden_of(x), plan=Plan(together=4, pools=False)).sum().backward()
+    plan = Plan(chunk_cells=4, keep_pools=False)
+    model.predict_hidden(x, hidden_of(x), plan=plan).sum().backward()
     assert frozen.grad is None
     assert model.layers[0].linear.own.grad is not None
 

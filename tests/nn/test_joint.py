@@ -123,7 +123,7 @@ def test_a_queried_cell_reads_what_was_observed_in_its_mirror_image():
     x = ExchangeableArray.of([(0, 1), (2, 2)], [[5.0], [7.0]], (3, 3)).to(torch.float64)
     asked = Support.of([(1, 0), (0, 1), (2, 2), (2, 0)], (3, 3))
     y = layer.read(
-        torch.zeros(4, 1).double(), asked, layer.offered(layer.write(x.values, x.support))
+        torch.zeros(4, 1).double(), asked, layer.readout(layer.write(x.values, x.support))
     )
     assert y.flatten().tolist() == [5.0, 0.0, 7.0, 0.0]
 

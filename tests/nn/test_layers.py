@@ -212,9 +212,9 @@ def test_dropout_takes_the_same_channels_from_observed_and_queried_cells():
     block = ExchangeableBlock(linear(2, 64), dropout=0.5)
     x = random_array((4, 5), density=0.5, channels=2)
     pools = block.write(x.values, x.support, torch.Generator().manual_seed(3))
-    observed = block.read(x.values, x.support, block.offered(pools)) == 0
+    observed = block.read(x.values, x.support, block.readout(pools)) == 0
     asked = Support.of([(0, 0), (3, 4)], (4, 5)).indexed_by(x.support.group_index)
-    queried = block.read(torch.zeros(2, 2).double(), asked, block.offered(pools)) == 0
+    queried = block.read(torch.zeros(2, 2).double(), asked, block.readout(pools)) == 0
     assert torch.equal(observed.all(dim=0), queried.all(dim=0))
     assert 10 < observed.all(dim=0).sum() < 54
 
@@ -299,7 +299,7 @@ def test_gradients_of_reading_are_right_for_few_readers_and_for_many(pooling, as
 
         def forward(self, values, query):
             return self.block.read(
-                query, cells, self.block.offered(self.block.write(values, x.support))
+                query, cells, self.block.readout(self.block.write(values, x.support))
             )
 
     def run(values, query, *weights):
@@ -337,7 +337,7 @@ def test_rows_without_cells_give_finite_answers_for_every_pooling():
     everywhere = Support.of(list(product(range(2), range(3))), (2, 3))
     for pooling in POOLINGS:
         layer = linear(pooling=[pooling], counts=True)
-        pools = layer.offered(layer.write(x.values, x.support))
+        pools = layer.readout(layer.write(x.values, x.support))
         cells = everywhere.indexed_by(x.support.group_index)
         y = layer.read(torch.zeros(6, 2).double(), cells, pools)
         assert y.isfinite().all()

@@ -226,7 +226,7 @@ def test_least_squares_survives_any_scale_of_features_in_float32(scale, log_prio
         pool.log_prior.data.fill_(log_prior)
         for axes in proper_subsets(2):
             state = pool.write(x.values * scale, x.support.groups(axes))
-            assert pool.summary(state).isfinite().all()
+            assert pool.summarise(state).isfinite().all()
 
 
 def test_the_least_squares_module_is_the_function_with_its_learned_parts():
@@ -239,8 +239,8 @@ def test_the_least_squares_module_is_the_function_with_its_learned_parts():
         features, x.values @ pool.targets, groups, PRIOR, NOISE
     )
     expected = pooling.read_least_squares(features, solution[groups.ids], covariance[groups.ids])
-    summary = pooling.spread(pool.summary(pool.write(x.values, groups)), groups)
-    assert_same(pool.answer(summary, x.values), expected)
+    summary = pooling.spread(pool.summarise(pool.write(x.values, groups)), groups)
+    assert_same(pool.read(summary, x.values), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

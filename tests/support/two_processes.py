@@ -37,9 +37,8 @@ def computed(processes):
         x = random_array((6, 5, 4)[:order], density=0.7, channels=2, seed=number)
         hide = torch.rand(len(x), generator=torch.Generator().manual_seed(number)) < 0.4
         generator = torch.Generator().manual_seed(number)
-        outputs = model.predict_hidden(
-            x, hide, None, generator, plan=Plan(together=7, keep="scratch"), processes=processes
-        )
+        plan = Plan(chunk_cells=7, activations="scratch")
+        outputs = model.predict_hidden(x, hide, None, generator, plan=plan, processes=processes)
         first, _ = processes.share(len(x))
         mine = torch.zeros(int(hide.sum()), 3, dtype=torch.float64)
         before = int(hide[:first].sum())

@@ -12,6 +12,7 @@ import torch
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.errors import Failed, InputError
+from exchangeable.models import plan as reading_plans
 from exchangeable.models.configs import (
     FactorizedConfig,
     ResidualConfig,
@@ -447,27 +448,27 @@ def test_what_would_not_fit_passes_in_parts_and_that_is_said(monkeypatch):
     assert sentence.startswith("a step takes about")
     monkeypatch.setattr(plans, "used_memory", lambda device: 0)
     plan, sentence = plans.plan_step(model, CODEC, data, 50_000, limit=4 * 2**20)
-    assert plan.keep == "scratch"
-    assert 100 < plan.together < 20_000
+    assert plan.activations == "scratch"
+    assert 100 < plan.chunk_cells < 20_000
     assert "cells pass at a time, and wait in a scratch file" in sentence
     full = type("Disk", (), {"free": 10})
-    monkeypatch.setattr(plans.shutil, "disk_usage", lambda folder: full)
+    monkeypatch.setattr(reading_plans.shutil, "disk_usage", lambda folder: full)
     plan, sentence = plans.plan_step(model, CODEC, data, 50_000, limit=4 * 2**20)
-    assert plan.keep == "recompute"
-    plan, sentence = plans.plan_reading(model, data.observed.support.group_index, 10**6)
-    assert plan.keep == "memory"
-    plan, sentence = plans.plan_reading(
+    assert plan.activations == "recompute"
+    plan, sentence = reading_plans.plan_reading(model, data.observed.support.group_index, 10**6)
+    assert plan.activations == "memory"
+    plan, sentence = reading_plans.plan_reading(
         model, data.observed.support.group_index, 10**6, limit=2**20
     )
-    assert plan.keep == "recompute"
-    assert not plan.pools
+    assert plan.activations == "recompute"
+    assert not plan.keep_pools
     assert "nowhere" in sentence
     assert "reading all again" in sentence
 
 
 def test_training_in_parts_is_training():
     config, ends = replace(QUICK, steps=20), []
-    for plan in (None, Plan(together=100, keep="scratch"), Plan(together=64)):
+    for plan in (None, Plan(chunk_cells=100, activations="scratch"), Plan(chunk_cells=64)):
         run = fresh(config)
         learn(run, task((30, 20)), plan=plan)
         ends.append(run.best_rmse)

@@ -125,7 +125,7 @@ def test_who_answers_for_cells_left_out_never_saw_them():
     completer = Completer("pretrained").fit(index, values)
     model, cells = completer.predictor_, completer.cells_
     parts = list(model.holdouts(cells))
-    assert len(parts) == prior.MOST_TRIED
+    assert len(parts) == prior.MAX_HOLDOUTS
     assert not np.any(sum(hidden.astype(int) for hidden, _ in parts) > 1)
     for number, (hidden, predictor) in enumerate(parts):
         other = replace(cells, values=np.where(hidden, 1e3, cells.values))
@@ -142,14 +142,14 @@ def test_what_was_believed_without_cells_stays_when_factors_go_on_from_there(mon
     index, values = peaked_table(members=30)
     cells = Completer("mean").fit(index, values).cells_
     reference = ValueStats.of(cells.values, cells.scale)
-    monkeypatch.setattr(prior, "SWEPT", prior.LEAST_SWEEPS * len(cells))  # as in a large table
+    monkeypatch.setattr(prior, "CELL_SWEEPS", prior.MIN_SWEEPS * len(cells))  # as in a large table
     found = prior.Prior.of(cells.to_array(), reference, 3)
-    left = found.lefts[-1]
-    kept = ~left.out
+    left = found.holdouts[-1]
+    kept = ~left.mask
     standard = reference.standardised(torch.from_numpy(cells.values))
     some = torch.from_numpy(cells.index)[kept]
     with torch.no_grad():
-        alone = VariationalFactorization(left.factors.layout.rank, prior.LEAST_SWEEPS).believed(
+        alone = VariationalFactorization(left.factors.layout.rank, prior.MIN_SWEEPS).believed(
             some, standard[kept], cells.shape, biases=left.biases
         )
     for mine, theirs in zip(left.factors.means, alone.means, strict=True):

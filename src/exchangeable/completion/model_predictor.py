@@ -17,14 +17,12 @@ from torch import Tensor
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
-from exchangeable.errors import InputError
+from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
+from exchangeable.models.plan import plan_reading
 from exchangeable.models.prior import Prior, fit_prior
-from exchangeable.nn.blocks import FactorLayer
-from exchangeable.nn.pooling import read_mean
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.training.plan import plan_reading
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
@@ -61,14 +59,14 @@ class ModelPredictor:
         trained.check(len(cells.shape))
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
         trained.check_features(features)
-        device = device or next(trained.model.parameters()).device
+        device = device or trained.model.device
         trained = replace(trained, model=trained.model.to(device).eval())
         stats = ValueStats.of(cells.values, cells.scale)
         observed = cells.to_array(_with_spare(cells.shape)).to(device)
         plan, sentence = plan_reading(
             trained.model, observed.support.group_index, len(cells), memory
         )
-        if plan.keep != "memory" or not plan.pools:
+        if plan.activations != "memory" or not plan.keep_pools:
             progress.note(sentence)
         with torch.no_grad():
             conditioned = trained.model.condition(
@@ -84,7 +82,7 @@ class ModelPredictor:
 
     @property
     def device(self) -> torch.device:
-        return next(self.trained.model.parameters()).device
+        return self.trained.model.device
 
     def predict(self, index: Index) -> Distribution:
         spare = np.array(self.memory.shape) - 1
@@ -106,14 +104,14 @@ class ModelPredictor:
         if not isinstance(prior, Prior):
             return
         observed = cells.to_array(_with_spare(cells.shape)).to(self.device)
-        for left in prior.lefts:
+        for holdout in prior.holdouts:
             with torch.no_grad():
                 memory = self.trained.model.condition(
-                    observed.take(~left.out),
+                    observed.take(~holdout.mask),
                     encode=encoder(self.trained.codec, self.stats),
-                    prior=prior.without(left, observed),
+                    prior=prior.without(holdout, observed),
                 )
-            yield left.out.cpu().numpy(), replace(self, memory=memory)
+            yield holdout.mask.cpu().numpy(), replace(self, memory=memory)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
         if self.needs_refit(replaced=replaced):
@@ -154,22 +152,14 @@ class ModelPredictor:
             channels = observed.map_values(encoder(self.trained.codec, self.stats)).to(self.device)
             prior = self.memory.prior
             if isinstance(prior, Prior):
-                prior = prior.newcomer(axis, observed.to(self.device))
-            memory = self.trained.model.newcomer(self.memory, axis, channels, prior=prior)
+                prior = prior.for_new_member(axis, observed.to(self.device))
+            memory = self.trained.model.for_new_member(self.memory, axis, channels, prior=prior)
         return replace(self, memory=memory)
 
     def factors(self) -> tuple[Floats, ...]:
-        """Vectors of a factorized model; of others, the means of a member's cells in the end."""
-        for layer, readout in zip(self.trained.model.layers, self.memory.offered, strict=True):
-            if isinstance(layer, FactorLayer):
-                return tuple(_to_numpy(rows[:-1]) for rows, _ in readout.on.values())
-        if not self.memory.pools:
-            raise InputError("factors need the pools, which memory was too short for: give more")
-        states = self.memory.pools[-1].states
-        axes = range(len(self.memory.shape))
-        if not all((axis,) in states for axis in axes):
-            raise InputError("factors are of tables with two axes or more, but this one has one")
-        return tuple(_to_numpy(read_mean(states[(axis,)][0])[:-1]) for axis in axes)
+        # The last member of each axis is the spare one.
+        vectors = read_factors(self.trained.model, self.memory)
+        return tuple(_to_numpy(rows[:-1]) for rows in vectors)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         config, weights = self.trained.to_parts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from exchangeable.models.memory import MemoryModel
-from exchangeable.nn.pooling import Activation
+from exchangeable.nn.combine import Activation
 from exchangeable.nn.pools import Pooling
 
 

@@ -1,26 +1,126 @@
-"""A memory that grows: which groups new cells meet, and what is known and offered then."""
+"""New cells in a memory: only the groups that they meet are computed again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.groups import Axes, GroupIndex
+from exchangeable.arrays.groups import Axes, GroupIndex, position
+from exchangeable.arrays.support import Support
+from exchangeable.models.stream import features_at
+from exchangeable.nn import pool_states
 from exchangeable.nn.layers import Layer, LayerReadout
-from exchangeable.nn.pools import Modules, Summaries
+from exchangeable.nn.pool_states import Pools
+from exchangeable.nn.pools import GroupReadout
+
+Layers = Sequence[Layer[Any, Any]]
 
 
-def all_axes(layers: Modules[Layer[Any, Any]]) -> list[Axes]:
-    """Every subset of the axes by which one of the layers pools."""
-    return list(dict.fromkeys(axes for layer in layers for axes in layer.poolings))
+def extend_pools(
+    layers: Layers,
+    pools: Sequence[Pools],
+    readouts: Sequence[LayerReadout],
+    old: GroupIndex,
+    cells: Support,
+    values: Tensor,
+    features: FeatureTensors | None,
+) -> tuple[tuple[Pools, ...], tuple[LayerReadout, ...]]:
+    """Add new cells to the pools of all layers; return the pools and readouts of all groups.
+
+    ``cells`` are numbered by the new group index and enter the first layer as ``values``; ``old``
+    numbers the groups of ``pools`` and ``readouts``. ``features`` are those of all members.
+    """
+    new = cells.group_index
+    all_axes = dict.fromkeys(axes for layer in layers for axes in layer.poolings)
+    touched = {axes: _touched_groups(cells.index, axes, old, new) for axes in all_axes}
+    sources = {
+        axes: position(old.positions_in(new, axes).to(groups.device), groups)
+        for axes, groups in touched.items()
+    }
+    local = cells.restricted_to(touched)
+    touched_features = None if features is None else _take_features(features, touched)
+    new_pools, new_readouts = [], []
+    for level, (layer, before, readout) in enumerate(zip(layers, pools, readouts, strict=True)):
+        written = layer.pool_cells(values, local)[1]
+        merged = pool_states.merge_into(layer.poolings, before, sources, written)
+        local_readout = layer.readout(merged, features_at(level, touched_features))
+        if level < len(layers) - 1:
+            values = layer.read(values, local, local_readout)
+        grown = pool_states.reindex(layer.poolings, before, old, new)
+        new_pools.append(pool_states.replace_groups(layer.poolings, grown, merged, touched))
+        new_readouts.append(_patch_readout(readout, local_readout, touched, old, new))
+    return tuple(new_pools), tuple(new_readouts)
 
 
-def touched_by(index: Tensor, axes: Axes, old: GroupIndex, new: GroupIndex) -> Tensor:
-    """The groups that cells meet, or that were not there before, ascending: (T,)."""
+def read_new_member(
+    layers: Layers,
+    readouts: Sequence[LayerReadout],
+    axis: int,
+    cells: Support,
+    values: Tensor,
+    features: FeatureTensors | None,
+) -> tuple[LayerReadout, ...]:
+    """Return readouts with the groups of one new member of ``axis`` in place of all others of it.
+
+    The readouts of groups on other axes stay as they are.
+    """
+    new_readouts = []
+    for level, (layer, readout) in enumerate(zip(layers, readouts, strict=True)):
+        poolings = {axes: pools for axes, pools in layer.poolings.items() if axis in axes}
+        _, pools = pool_states.write(poolings, values, cells)
+        fresh = layer.readout(pools, features_at(level, features))
+        new_readouts.append(readout._replace(on={**readout.on, **fresh.on}))
+        if level < len(layers) - 1:
+            values = layer.read(values, cells, new_readouts[-1])
+    return tuple(new_readouts)
+
+
+def new_member_group_index(old: GroupIndex, axis: int, cells: Support) -> GroupIndex:
+    """Number the groups of a table with one member of ``axis``, from its cells.
+
+    Combinations of other axes are those of ``old``.
+    """
+    empty = old.without(axis)
+    filled = empty.extended(cells.index, cells.shape)
+    keys = {axes: (filled if axis in axes else empty).keys[axes] for axes in empty.keys}
+    return GroupIndex(empty.shape, keys)
+
+
+def append_features(
+    old: FeatureTensors | None, new: FeatureTensors | None, order: int
+) -> FeatureTensors | None:
+    """Return the features of all members, those of new ones after the old."""
+    if new is not None and len(new) != order:
+        raise ValueError(
+            f"features must be given for each of {order} axes, but came for {len(new)}"
+        )
+    if old is None and new is None:
+        return None
+    nothing = (None,) * order
+    return tuple(_append(*pair) for pair in zip(old or nothing, new or nothing, strict=True))
+
+
+def _append(old: Tensor | None, new: Tensor | None) -> Tensor | None:
+    parts = [part for part in (old, new) if part is not None]
+    return torch.cat(parts) if parts else None
+
+
+def replace_features(
+    features: FeatureTensors | None, axis: int, new: FeatureTensors | None
+) -> FeatureTensors | None:
+    """Return the features with those of ``axis`` replaced by one new member's."""
+    if features is None:
+        return None
+    given = new or (None,) * len(features)
+    return tuple(given[a] if a == axis and f is not None else f for a, f in enumerate(features))
+
+
+def _touched_groups(index: Tensor, axes: Axes, old: GroupIndex, new: GroupIndex) -> Tensor:
+    """Return the groups that cells meet, or that were not there before, ascending: (T,)."""
     ids = new.groups(index, axes).ids
     added = ids[:0]
     if len(axes) == 1:
@@ -32,56 +132,36 @@ def touched_by(index: Tensor, axes: Axes, old: GroupIndex, new: GroupIndex) -> T
     return torch.cat([ids, added]).unique()
 
 
-def members_of(features: FeatureTensors, touched: Mapping[Axes, Tensor]) -> FeatureTensors:
-    """The features of those members who are met."""
+def _take_features(features: FeatureTensors, touched: Mapping[Axes, Tensor]) -> FeatureTensors:
+    """Return the features of the members that new cells meet."""
     return tuple(None if f is None else f[touched[(axis,)]] for axis, f in enumerate(features))
 
 
-def patched(
-    known: LayerReadout,
-    more: LayerReadout,
+def _patch_readout(
+    readout: LayerReadout,
+    local: LayerReadout,
     touched: Mapping[Axes, Tensor],
     old: GroupIndex,
     new: GroupIndex,
 ) -> LayerReadout:
-    """What was offered, among the groups of a larger directory, with some rows replaced."""
+    """Renumber the rows of a readout by a larger group index, and replace the touched ones."""
 
     def patch(rows: Tensor, fresh: Tensor, axes: Axes) -> Tensor:
-        number, met = new.number(axes), touched[axes]
-        if len(met) == number:
+        size, groups = new.number(axes), touched[axes]
+        if len(groups) == size:
             return fresh
-        if len(rows) == number and (len(axes) < 2 or old.number(axes) == number):
-            return rows.index_copy(0, met, fresh)
-        places = old.positions_in(new, axes).to(rows.device)
-        spacious = rows.new_zeros(number, *rows.shape[1:])
-        spacious = spacious.index_copy(0, places, rows[: len(places)])
-        return spacious.index_copy(0, met, fresh)
+        if len(rows) == size and (len(axes) < 2 or old.number(axes) == size):
+            return rows.index_copy(0, groups, fresh)
+        positions = old.positions_in(new, axes).to(rows.device)
+        renumbered = rows.new_zeros(size, *rows.shape[1:])
+        renumbered = renumbered.index_copy(0, positions, rows[: len(positions)])
+        return renumbered.index_copy(0, groups, fresh)
 
     on = {}
-    for axes, (rows, by_cell) in known.on.items():
-        fresh = more.on[axes]
-        on[axes] = Summaries(
+    for axes, (rows, per_cell) in readout.on.items():
+        fresh = local.on[axes]
+        on[axes] = GroupReadout(
             None if rows is None or fresh.rows is None else patch(rows, fresh.rows, axes),
-            tuple(patch(a, b, axes) for a, b in zip(by_cell, fresh.by_cell, strict=True)),
+            tuple(patch(a, b, axes) for a, b in zip(per_cell, fresh.per_cell, strict=True)),
         )
-    return LayerReadout(on, known.kept)
-
-
-def all_features(
-    known: FeatureTensors | None, added: FeatureTensors | None, order: int
-) -> FeatureTensors | None:
-    """The features of all members, known ones first."""
-    nothing = (None,) * order
-    if added is not None and len(added) != order:
-        raise ValueError(
-            f"features must be given for each of {order} axes, but came for {len(added)}"
-        )
-    if known is None and added is None:
-        return None
-    pairs = zip(known or nothing, added or nothing, strict=True)
-    return tuple(_stacked(old, new) for old, new in pairs)
-
-
-def _stacked(known: Tensor | None, new: Tensor | None) -> Tensor | None:
-    parts = [part for part in (known, new) if part is not None]
-    return torch.cat(parts) if parts else None
+    return LayerReadout(on, readout.dropout_mask)

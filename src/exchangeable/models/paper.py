@@ -1,4 +1,4 @@
-"""The models: self-supervised and factorized, as in the paper, and the residual one, ours.
+"""The paper's two models: the self-supervised one and the factorized autoencoder.
 
 Each is a stack of exchangeable layers with a frozen configuration (``configs``), for any order.
 No parameter belongs to a row or a column, so a model trained on one table completes others.
@@ -16,18 +16,19 @@ from torch import Generator, Tensor
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.groups import keys_of
 from exchangeable.arrays.support import Support
+from exchangeable.models.checks import check_queries
 from exchangeable.models.configs import FactorizedConfig, SelfSupervisedConfig
 from exchangeable.models.memory import Encode, MemoryModel
-from exchangeable.models.stream import Plan, Stream
+from exchangeable.models.stream import Stream, features_at
 from exchangeable.nn.blocks import ExchangeableBlock, FactorLayer
 from exchangeable.nn.layers import ExchangeableLinear, Layer
 from exchangeable.nn.pools import Modules
-from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.processes import Processes
 from exchangeable.runtime.random import hashed_bits
 
 
 class PaperModel(MemoryModel):
-    """What the paper's two models share: plain layers, and the literal form of both.
+    """The base of the paper's two models: plain layers, and the literal form of both.
 
     In the literal form queried cells are in the pools as well. They join the observed ones
     at layer ``first_read``: as zeros in the self-supervised model, and with the factors of
@@ -35,52 +36,38 @@ class PaperModel(MemoryModel):
     """
 
     config: SelfSupervisedConfig | FactorizedConfig
-    dropping: frozenset[int] = frozenset()
-    """Layers after which single elements are dropped."""
+    element_dropout: frozenset[int] = frozenset()
+    """Numbers of the layers after which single elements are dropped."""
 
     @property
     def literal(self) -> bool:
         return self.config.literal
 
-    def predict_hidden(
+    def _predict_hidden_literal(
         self,
         cells: ExchangeableArray,
         hidden: Tensor,
-        features: FeatureTensors | None = None,
-        generator: Generator | None = None,
-        *,
-        encode: Encode | None = None,
-        known: Tensor | None = None,
-        plan: Plan | None = None,
-        processes: Processes = ALONE,
+        features: FeatureTensors | None,
+        generator: Generator | None,
+        encode: Encode | None,
+        processes: Processes,
     ) -> Tensor:
-        if not self.literal:
-            return super().predict_hidden(
-                cells,
-                hidden,
-                features,
-                generator,
-                encode=encode,
-                known=known,
-                plan=plan,
-                processes=processes,
-            )
         if processes.size > 1:
             raise ValueError("a model with literal=True answers queries only together")
         values = cells.values if encode is None else encode(cells.values)
         self.layers[0].check(values, cells.support)
         self.layers[0].check_features(features, cells.shape)
-        kept = self.draw(values, generator)
-        return self.together(values, cells.support, ~hidden, features, kept)[hidden]
+        dropout = self.draw_dropout(values, generator)
+        return self.forward_literal(values, cells.support, ~hidden, features, dropout)[hidden]
 
-    def _stream(self, *given: Any) -> Stream:
+    def _stream(self, *args: Any) -> Stream:
         if self.literal:
             raise ValueError(
                 "a model with literal=True pools over the queries too, so it cannot be "
                 "conditioned apart from them; call model(observed, queries), or rebuild it "
                 "with literal=False"
             )
-        return super()._stream(*given)
+        return super()._stream(*args)
 
     def forward(
         self,
@@ -93,70 +80,74 @@ class PaperModel(MemoryModel):
             return super().forward(observed, queries, features, generator)
         self.layers[0].check(observed.values, observed.support)
         self.layers[0].check_features(features, observed.shape)
-        self._check_asked(queries, observed.shape)
-        kept = self.draw(observed.values, generator)
+        check_queries(queries, observed.shape, self.device)
+        dropout = self.draw_dropout(observed.values, generator)
         if queries is observed.support:
-            seen = torch.ones(len(queries), dtype=torch.bool, device=queries.index.device)
-            return self.together(observed.values, queries, seen, features, kept)
-        both, seen, asked = _with_zeros(observed, queries)
-        return self.together(both.values, both.support, seen, features, kept)[asked]
+            is_observed = torch.ones(len(queries), dtype=torch.bool, device=queries.index.device)
+            return self.forward_literal(observed.values, queries, is_observed, features, dropout)
+        both, is_observed, positions = _with_zeros(observed, queries)
+        outputs = self.forward_literal(both.values, both.support, is_observed, features, dropout)
+        return outputs[positions]
 
-    def together(
+    def forward_literal(
         self,
         values: Tensor,
         cells: Support,
-        seen: Tensor,
+        is_observed: Tensor,
         features: FeatureTensors | None,
-        kept: Sequence[Tensor | None],
+        dropout: Sequence[Tensor | None],
     ) -> Tensor:
-        """Observed and queried cells through all layers, given which are observed: (E, O)."""
-        encoder = cells.with_writers(seen)
-        for number in range(self.first_read):
-            values, pools = self.layers[number].pooled(values, encoder)
-            values = self._read(number, values, encoder, pools, features, kept[number])
-        encoded, values = values, values * seen[:, None]
-        for number in range(self.first_read, len(self.layers)):
-            layer = self.layers[number]
-            if isinstance(layer, FactorLayer):  # means of what was observed, in this form too
-                pools = layer.pooled(encoded, encoder)[1]
+        """Run observed and queried cells through all layers, which pool over both: (E, O)."""
+        observed_cells = cells.with_writers(is_observed)
+        for level in range(self.first_read):
+            values, pools = self.layers[level].pool_cells(values, observed_cells)
+            values = self._read_layer(
+                level, values, observed_cells, pools, features, dropout[level]
+            )
+        encoded, values = values, values * is_observed[:, None]
+        for level in range(self.first_read, len(self.layers)):
+            layer = self.layers[level]
+            if isinstance(layer, FactorLayer):  # means of the observed cells, in this form too
+                pools = layer.pool_cells(encoded, observed_cells)[1]
             else:
-                values, pools = layer.pooled(values, cells)
-            values = self._read(number, values, cells, pools, features, kept[number])
+                values, pools = layer.pool_cells(values, cells)
+            values = self._read_layer(level, values, cells, pools, features, dropout[level])
         return values
 
-    def _read(
+    def _read_layer(
         self,
-        number: int,
+        level: int,
         values: Tensor,
         cells: Support,
         pools: Any,
         features: FeatureTensors | None,
-        kept: Tensor | None,
+        dropout: Tensor | None,
     ) -> Tensor:
-        single = number in self.dropping
-        offered = self.layers[number].offered(
-            pools._replace(kept=None if single else kept), features if number == 0 else None
+        by_element = level in self.element_dropout
+        readout = self.layers[level].readout(
+            pools._replace(dropout_mask=None if by_element else dropout),
+            features_at(level, features),
         )
-        values = self.layers[number].read(values, cells, offered)
-        if not single or kept is None:
+        values = self.layers[level].read(values, cells, readout)
+        if not by_element or dropout is None:
             return values
-        return without_elements(values, self.config.dropout, kept)
+        return drop_elements(values, self.config.dropout, dropout)
 
-    def draw(self, like: Tensor, generator: Generator | None) -> list[Tensor | None]:
-        """Of layers after which single elements are dropped, a number that tells which."""
-        drawn = super().draw(like, generator)
+    def draw_dropout(self, like: Tensor, generator: Generator | None) -> list[Tensor | None]:
+        """Draw the dropout of each layer: a mask of channels, or a key for single elements."""
+        dropout = super().draw_dropout(like, generator)
         if self.training:
-            home = like.device if generator is None else generator.device
-            for number in sorted(self.dropping):
-                key = torch.rand(1, generator=generator, device=home)
-                drawn[number] = key.to(like.device)
-        return drawn
+            device = like.device if generator is None else generator.device
+            for level in sorted(self.element_dropout):
+                key = torch.rand(1, generator=generator, device=device)
+                dropout[level] = key.to(like.device)
+        return dropout
 
-    def _dropout(self, number: int, wanted: bool) -> float:
-        """The share of channels that the block of this number drops."""
-        if not wanted or not self.config.elementwise:
-            return self.config.dropout if wanted else 0.0
-        self.dropping |= {number}
+    def _channel_dropout(self, level: int, has_dropout: bool) -> float:
+        """Return the share of channels that a block drops, and note where elements are dropped."""
+        if not has_dropout or not self.config.elementwise:
+            return self.config.dropout if has_dropout else 0.0
+        self.element_dropout |= {level}
         return 0.0
 
     def _linear(
@@ -190,23 +181,23 @@ class SelfSupervisedModel(PaperModel):
         sizes = [config.in_channels, *[config.width] * (config.depth - 1)]
         hidden = [
             ExchangeableBlock(
-                self._linear(pair, generator, config.features if number == 0 else ()),
+                self._linear(pair, generator, config.features if level == 0 else ()),
                 activation=config.activation,
-                dropout=self._dropout(number, number < config.depth - 2),
-                residual=config.residual and number > 0,
+                dropout=self._channel_dropout(level, level < config.depth - 2),
+                residual=config.residual and level > 0,
             )
-            for number, pair in enumerate(pairwise(sizes))
+            for level, pair in enumerate(pairwise(sizes))
         ]
         last = self._linear((config.width, config.out_channels), generator)
         self.layers = Modules[Layer[Any, Any]]([*hidden, last])
 
 
 class FactorizedAutoencoder(PaperModel):
-    """Summarise every row, column, ... by a vector, and rebuild any cell from those vectors.
+    """Summarise every row, column, ... by a vector, and predict any cell from those vectors.
 
     The encoder's layers end in one mean per member of each axis; the decoder's layers start
     from the vectors of a cell's members. Nothing needs to be trained again for a new table:
-    ``factors`` hands out the vectors of members it never saw.
+    ``factors`` returns the vectors of members it never saw.
 
     >>> sizes = {"encoder": (8, 4), "decoder": (8,), "factor_sizes": (3, 2)}
     >>> config = FactorizedConfig(1, 1, maps=True, **sizes)
@@ -222,19 +213,21 @@ class FactorizedAutoencoder(PaperModel):
         sizes = config.factor_sizes or (config.encoder[-1],) * config.order
         encoder = [
             ExchangeableBlock(
-                self._linear(pair, generator, config.features if number == 0 else ()),
-                activation=config.activation if number < len(config.encoder) - 1 else "identity",
+                self._linear(pair, generator, config.features if level == 0 else ()),
+                activation=config.activation if level < len(config.encoder) - 1 else "identity",
             )
-            for number, pair in enumerate(pairwise([config.in_channels, *config.encoder]))
+            for level, pair in enumerate(pairwise([config.in_channels, *config.encoder]))
         ]
         factors = FactorLayer(config.encoder[-1], sizes, maps=config.maps, generator=generator)
         decoder = [
             ExchangeableBlock(
                 self._linear(pair, generator),
                 activation=config.activation,
-                dropout=self._dropout(number, number > len(config.encoder + config.decoder) - 2),
+                dropout=self._channel_dropout(
+                    level, level > len(config.encoder + config.decoder) - 2
+                ),
             )
-            for number, pair in enumerate(
+            for level, pair in enumerate(
                 pairwise([sum(sizes), *config.decoder]), len(config.encoder) + 1
             )
         ]
@@ -245,44 +238,47 @@ class FactorizedAutoencoder(PaperModel):
     def factors(
         self, observed: ExchangeableArray, features: FeatureTensors | None = None
     ) -> tuple[Tensor, ...]:
-        """One tensor per axis with a vector for every member: (N, size)."""
-        *encoder, layer = list(self.layers)[: self.first_read + 1]
-        for number, own in enumerate(encoder):
-            observed = own(observed, features if number == 0 else None)
-        assert isinstance(layer, FactorLayer)
-        return layer.factors(layer.write(observed.values, observed.support))
+        """Return one tensor per axis with a vector for every member: (N, size)."""
+        *encoder, bottleneck = list(self.layers)[: self.first_read + 1]
+        for level, layer in enumerate(encoder):
+            observed = layer(observed, features_at(level, features))
+        assert isinstance(bottleneck, FactorLayer)
+        return bottleneck.factors(bottleneck.write(observed.values, observed.support))
 
 
-def without_elements(values: Tensor, share: float, key: Tensor) -> Tensor:
-    """Drop single elements, and scale up those that stay; which, the key in [0, 1) decides.
+def drop_elements(values: Tensor, share: float, key: Tensor) -> Tensor:
+    """Drop single elements, chosen by a key in [0, 1), and scale up those that stay.
 
     They are the same on every device. An element's number is the product, modulo 2^32, of odd
     ones drawn for its row and its channel: to draw one for each would take longer than the layer.
     """
     first = (key * 2**24).long()
-    rows, channels = (_odd(size, first + own) for own, size in enumerate(values.shape))
+    rows, channels = (_draw_odd(size, first + axis) for axis, size in enumerate(values.shape))
     numbers = rows[:, None] * channels
     return torch.where(numbers < round((share - 0.5) * 2**32), 0, values / (1 - share))
 
 
-def _odd(number: int, key: Tensor) -> Tensor:
-    """Odd numbers of 32 bits that look random."""
-    drawn = hashed_bits(number, key, key.device) >> 16
+def _draw_odd(count: int, key: Tensor) -> Tensor:
+    """Draw pseudo-random odd numbers of 32 bits."""
+    drawn = hashed_bits(count, key, key.device) >> 16
     return (drawn | 1).int()
 
 
 def _with_zeros(
     observed: ExchangeableArray, queries: Support
 ) -> tuple[ExchangeableArray, Tensor, Tensor]:
-    """Observed and queried cells in one array, zeros where only queried; which, and where."""
+    """Put observed and queried cells in one array, with zeros where only queried.
+
+    Also return which of its cells are observed, and the position of each query.
+    """
     both = torch.cat([observed.support.index, queries.index])
-    keys, places = keys_of(both, tuple(range(observed.order)), observed.shape).unique(
+    keys, positions = keys_of(both, tuple(range(observed.order)), observed.shape).unique(
         return_inverse=True
     )
-    cells = both.new_zeros(len(keys), observed.order).index_copy(0, places, both)
+    cells = both.new_zeros(len(keys), observed.order).index_copy(0, positions, both)
     values = observed.values.new_zeros(len(keys), observed.channels)
-    values = values.index_copy(0, places[: len(observed)], observed.values)
-    seen = torch.zeros(len(keys), dtype=torch.bool, device=places.device)
-    seen[places[: len(observed)]] = True
+    values = values.index_copy(0, positions[: len(observed)], observed.values)
+    is_observed = torch.zeros(len(keys), dtype=torch.bool, device=positions.device)
+    is_observed[positions[: len(observed)]] = True
     support = Support(cells, observed.shape)
-    return ExchangeableArray.unchecked(support, values), seen, places[len(observed) :]
+    return ExchangeableArray.unchecked(support, values), is_observed, positions[len(observed) :]

@@ -1,11 +1,10 @@
-"""What closed-form methods say of every cell: where a model may start from, rather than nothing.
+"""The prior: closed-form predictions for every cell that a model may start from.
 
 Deep layers average well, but solve slowly: what variational factorization finds in a few sweeps
-takes them thousands of training steps, and members are compared with each other by no layer at
-all. So a model can be told, of each cell that is observed or asked about, the mean and the
-deviation that the factorization gives, to which answers are relative, and what members that are
-alike say, by each axis. It is a function of the observed cells alone, and relabelling these
-relabels it.
+takes them thousands of training steps, and no layer compares members with each other. So a model
+can take, for each observed or queried cell, the mean and the deviation of the factorization, which
+its outputs are relative to, and estimates from similar members, by each axis. The prior is a
+function of the observed cells alone, and relabelling these relabels it.
 """
 
 from __future__ import annotations
@@ -24,191 +23,162 @@ from exchangeable.models.memory import MemoryModel
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
 
-PLACED_AT_ONCE = 1 << 16
+CELLS_PER_CHUNK = 1 << 16
+"""Cells whose means are moved on a scale with ends at a time."""
 
-CELLS_PER_FACTOR = 5
-"""Cells that members have on average for each factor, at least: with fewer, false ones stay on,
-which move with every cell that comes."""
+MIN_CELLS_PER_FACTOR = 5
+"""Cells that members have on average for each factor. With fewer, false factors stay on, which
+move with every cell that comes."""
 
-
-SURE = 10
+VARIANCE_PRIOR_CELLS = 10
 """Cells that it takes to move half of the way to a new variance."""
 
-PARTS = 10
-"""Of the cells: factors are tried on one that they were not fitted to, or on some."""
+HOLDOUT_PARTS = 10
+"""Parts of the cells: factors are tried on one or more that they were not fitted to."""
 
-TRIED = 2000
-"""Cells on which they are tried, if parts suffice."""
+TARGET_HELD_OUT = 2000
+"""Cells on which factors are tried, if there are enough parts."""
 
-MOST_TRIED = 3
-"""Parts at most, each of which takes as long as the fit."""
+MAX_HOLDOUTS = 3
+"""Parts that factors are tried on; each takes as long as the fit."""
 
 BIASES = Bias(tolerance=1e-4)
 
-SWEPT = 1_000_000
-"""Cells times rounds of factorization, within these limits."""
-LEAST_SWEEPS = 12
-MOST_SWEEPS = 20
-LAST_SWEEPS = 4
+CELL_SWEEPS = 1_000_000
+"""Cells times rounds of factorization, within the limits below."""
+MIN_SWEEPS = 12
+MAX_SWEEPS = 20
+FINAL_SWEEPS = 4
 """Rounds over all cells of a large table, after those over most of them."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """How far factors are believed, found on cells that they were not fitted to.
+    """Weight of the factors against the biases, found on cells that they were not fitted to.
 
     Where noise is not Gaussian, or of unequal size, factorization finds factors in it.
     """
 
     share: float = 0.0
-    """Of the way from the biases' answers to the factors'."""
+    """Share of the way from the biases' predictions to the factors'."""
     widening: float = 1.0
-    """Of the variance."""
+    """Factor of the variance."""
 
     def between(
         self, biases: tuple[Tensor, Tensor], factors: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Mean and variance: (Q,) each."""
+        """Blend the means and variances of both: (Q,) each."""
         mean, variance = (b + self.share * (f - b) for b, f in zip(biases, factors, strict=True))
         return mean, self.widening * variance
 
 
 @dataclass(frozen=True, eq=False)
-class Left:
-    """Cells that were left out when factors were tried, and what was believed without them."""
+class Holdout:
+    """Cells that were held out when factors were tried, and the fits without them."""
 
-    out: Tensor  # (E,) bool
+    mask: Tensor  # (E,) bool
     biases: Posterior
     factors: Posterior
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is believed of the members' vectors and biases, and the residuals of the latter."""
+    """Posteriors of the members' biases and vectors, and similarities of the members."""
 
-    reference: ValueStats
+    stats: ValueStats
     factors: Posterior
     biases: Posterior
-    alike: tuple[Similarity, ...] | tuple[Joined, ...]
+    similarities: tuple[Similarity, ...] | tuple[Joined, ...]
     trust: Trust
-    lefts: tuple[Left, ...] = ()
-    """Of the trials."""
+    holdouts: tuple[Holdout, ...] = ()
+    """Of the trials that ``trust`` comes from."""
 
     @classmethod
     def of(
         cls,
         observed: ExchangeableArray,
-        reference: ValueStats,
+        stats: ValueStats,
         rank: int,
-        compared: float = math.inf,
+        comparison_budget: float = math.inf,
     ) -> Prior:
-        """From observed values (E, 1); ``rank`` factors at most, fewer where cells are few.
+        """Fit to observed values (E, 1); ``rank`` factors at most, fewer where cells are few.
 
-        Of entries of the table times members who speak there are ``compared`` at most.
+        ``comparison_budget`` limits table entries times compared members.
         """
-        values, index = _standard(observed, reference), observed.support.index
+        values, index = _standardise(observed, stats), observed.support.index
         if not len(values):
-            nothing = Posterior.before(observed.shape, values)
-            alike = _alike(nothing, index, values, observed.shape, compared)
-            return cls(reference, nothing, nothing, alike, Trust())
-        rank = _rank(index, rank)
+            empty = Posterior.before(observed.shape, values)
+            similarities = _compare(empty, index, values, observed.shape, comparison_budget)
+            return cls(stats, empty, empty, similarities, Trust())
+        rank = _limit_rank(index, rank)
         with torch.no_grad():
-            biases, factors, trust, lefts = _believed(index, values, observed.shape, rank)
-        alike = _alike(biases, index, values, observed.shape, compared)
-        return cls(reference, factors, biases, alike, trust, lefts)
+            biases, factors, trust, holdouts = _fit(index, values, observed.shape, rank)
+        similarities = _compare(biases, index, values, observed.shape, comparison_budget)
+        return cls(stats, factors, biases, similarities, trust, holdouts)
 
-    def without(self, left: Left, observed: ExchangeableArray) -> Prior:
-        """As it would be had some of the cells been hidden."""
-        kept = observed.take(~left.out)
-        values, index = _standard(kept, self.reference), kept.support.index
-        alike = _alike(left.biases, index, values, observed.shape, self._alike[0].compared)
-        return Prior(self.reference, left.factors, left.biases, alike, self.trust)
+    def without(self, holdout: Holdout, observed: ExchangeableArray) -> Prior:
+        """Return the prior that was fitted without the cells of a holdout."""
+        remaining = observed.take(~holdout.mask)
+        values, index = _standardise(remaining, self.stats), remaining.support.index
+        budget = self._all_similarities[0].compared
+        similarities = _compare(holdout.biases, index, values, observed.shape, budget)
+        return Prior(self.stats, holdout.factors, holdout.biases, similarities, self.trust)
 
     def __call__(self, index: Tensor) -> Tensor:
-        """What is known of cells, in units of the observed values' spread: (Q, D) -> (Q, K)."""
+        """Return the channels of cells, in units of the values' spread: (Q, D) -> (Q, K)."""
         mean, variance = self.answers(index)
-        own = torch.stack([self._placed(mean, variance.sqrt()), variance.sqrt()], dim=1).float()
-        return torch.cat([own, *(axis.said(index) for axis in self.alike)], dim=1)
+        anchor = torch.stack([self._locate(mean, variance.sqrt()), variance.sqrt()], dim=1).float()
+        return torch.cat([anchor, *(axis.said(index) for axis in self.similarities)], dim=1)
 
     def answers(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of cells, noise included: between the biases' and the factors'."""
+        """Predict mean and variance of cells, noise included: between biases and factors."""
         return self.trust.between(self.biases.answers(index), self.factors.answers(index))
 
-    def _placed(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        """So that answers have this mean, if the model adds nothing, on a scale that ends, too."""
-        levels = self.reference.standardised(self.reference.levels(mean))
+    def _locate(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Return the locations that give these means if the model adds nothing."""
+        levels = self.stats.standardised(self.stats.levels(mean))
         if len(levels) < 2:
             return mean
-        parts = zip(mean.split(PLACED_AT_ONCE), deviation.split(PLACED_AT_ONCE), strict=True)
+        parts = zip(mean.split(CELLS_PER_CHUNK), deviation.split(CELLS_PER_CHUNK), strict=True)
         return torch.cat([location_for_mean(*part, levels) for part in parts])
 
-    def newcomer(self, axis: int, observed: ExchangeableArray) -> Prior:
-        """With one new member of an axis, number 0 there, known by its own cells."""
-        values, own = _standard(observed, self.reference), observed.support.index
-        factors = self.factors.newcomer(axis, own, values)
-        biases = self.biases.newcomer(axis, own, values)
-        left = (values - biases.answers(own)[0]).float()
-        alike = tuple(one.joined(axis, own, left) for one in self._alike)
-        return Prior(self.reference, factors, biases, alike, self.trust)
+    def for_new_member(self, axis: int, observed: ExchangeableArray) -> Prior:
+        """Return the prior for one new member of an axis, number 0 there, from its own cells."""
+        values, index = _standardise(observed, self.stats), observed.support.index
+        factors = self.factors.newcomer(axis, index, values)
+        biases = self.biases.newcomer(axis, index, values)
+        residuals = (values - biases.answers(index)[0]).float()
+        similarities = tuple(s.joined(axis, index, residuals) for s in self._all_similarities)
+        return Prior(self.stats, factors, biases, similarities, self.trust)
 
     @property
-    def _alike(self) -> tuple[Similarity, ...]:
-        assert all(isinstance(one, Similarity) for one in self.alike), "a newcomer's stays as it is"
-        return self.alike  # type: ignore[return-value]
+    def _all_similarities(self) -> tuple[Similarity, ...]:
+        assert all(isinstance(each, Similarity) for each in self.similarities), (
+            "the prior of a new member cannot be changed"
+        )
+        return self.similarities  # type: ignore[return-value]
 
     def updated(self, observed: ExchangeableArray, changed: Tensor) -> Prior:
-        """After cells came, at the positions ``changed`` of all: their members are solved anew."""
-        values, index = _standard(observed, self.reference), observed.support.index
+        """Return the prior after cells at the positions ``changed`` came; refit their members."""
+        values, index = _standardise(observed, self.stats), observed.support.index
         factors, biases = (
             posterior.updated(index, values, observed.shape, changed)
             for posterior in (self.factors, self.biases)
         )
-        compared = self._alike[0].compared
-        alike = _alike(biases, index, values, observed.shape, compared)
-        return Prior(self.reference, factors, biases, alike, self.trust)
+        budget = self._all_similarities[0].compared
+        similarities = _compare(biases, index, values, observed.shape, budget)
+        return Prior(self.stats, factors, biases, similarities, self.trust)
 
 
-def _alike(
-    biases: Posterior, index: Tensor, values: Tensor, shape: tuple[int, ...], compared: float
-) -> tuple[Similarity, ...]:
-    left = (values - biases.answers(index)[0]).float()
-    return tuple(
-        Similarity(index, left, shape, axis, compared=compared) for axis in range(len(shape))
-    )
-
-
-def _believed(
-    index: Tensor, values: Tensor, shape: tuple[int, ...], rank: int
-) -> tuple[Posterior, Posterior, Trust, tuple[Left, ...]]:
-    """Biases and factors, these fitted to most cells first, and how far they are to be believed."""
-    biases = BIASES.believed(index, values, shape)
-    # Large tables tell in a few rounds what small ones tell in many.
-    sweeps = min(max(SWEPT // len(values), LEAST_SWEEPS), MOST_SWEEPS)
-    factorization = VariationalFactorization(rank, sweeps)
-    part = (PARTS * pseudo_random_shares(values - biases.answers(index)[0])).long()
-    lefts: list[Left] = []
-    for number in range(min(math.ceil(TRIED / len(values) * PARTS), MOST_TRIED)):
-        out = part == number
-        if out.any() and not out.all():
-            some, theirs = index[~out], values[~out]
-            before = BIASES.believed(some, theirs, shape, start=biases.grown(shape))
-            found = factorization.believed(some, theirs, shape, biases=before)
-            lefts.append(Left(out, before, found))
-    start = None  # a small table's factors would depend on which cells were left out
-    if lefts and sweeps < MOST_SWEEPS:
-        start = lefts[-1].factors.grown(shape)  # a copy, which is changed
-        factorization = replace(factorization, sweeps=LAST_SWEEPS)
-    factors = factorization.believed(index, values, shape, biases=biases, start=start)
-    tried = [
-        torch.stack([values[out], *before.answers(index[out]), *found.answers(index[out])])
-        for out, before, found in ((one.out, one.biases, one.factors) for one in lefts)
-    ]
-    trust = _trust(torch.cat(tried, dim=1)) if tried else Trust()
-    return biases, factors, trust, tuple(lefts)
+def fit_prior(model: MemoryModel, observed: ExchangeableArray, stats: ValueStats) -> Prior | None:
+    """Fit the prior that a model starts from to observed values (E, 1); None if it has none."""
+    if not model.prior_rank:
+        return None
+    return Prior.of(observed, stats, model.prior_rank, model.comparison_budget)
 
 
 def pseudo_random_shares(residuals: Tensor) -> Tensor:
-    """Numbers in [0, 1) that look drawn: later digits of what biases leave of each cell, (E,).
+    """Return pseudo-random numbers in [0, 1): late digits of the biases' residuals, (E,).
 
     So they do not depend on how members are numbered or cells are ordered.
     """
@@ -217,36 +187,73 @@ def pseudo_random_shares(residuals: Tensor) -> Tensor:
     return (1e4 * residuals.abs() / 2 ** spread.log2().floor()) % 1
 
 
-def _trust(tried: Tensor) -> Trust:
-    """From truth, and means and variances by biases and by factors, of cells left out: (5, E)."""
-    truth, mean, variance, moved, narrowed = tried
-    step, wanted = moved - mean, truth - mean
+def _compare(
+    biases: Posterior, index: Tensor, values: Tensor, shape: tuple[int, ...], budget: float
+) -> tuple[Similarity, ...]:
+    """Compare the members of each axis by the residuals of the biases."""
+    residuals = (values - biases.answers(index)[0]).float()
+    return tuple(
+        Similarity(index, residuals, shape, axis, compared=budget) for axis in range(len(shape))
+    )
+
+
+def _fit(
+    index: Tensor, values: Tensor, shape: tuple[int, ...], rank: int
+) -> tuple[Posterior, Posterior, Trust, tuple[Holdout, ...]]:
+    """Fit biases and factors, to most cells first, to find the trust in the factors."""
+    biases = BIASES.believed(index, values, shape)
+    # Large tables need few rounds, small ones many.
+    sweeps = min(max(CELL_SWEEPS // len(values), MIN_SWEEPS), MAX_SWEEPS)
+    factorization = VariationalFactorization(rank, sweeps)
+    part = (HOLDOUT_PARTS * pseudo_random_shares(values - biases.answers(index)[0])).long()
+    holdouts: list[Holdout] = []
+    for number in range(
+        min(math.ceil(TARGET_HELD_OUT / len(values) * HOLDOUT_PARTS), MAX_HOLDOUTS)
+    ):
+        mask = part == number
+        if mask.any() and not mask.all():
+            seen, seen_values = index[~mask], values[~mask]
+            before = BIASES.believed(seen, seen_values, shape, start=biases.grown(shape))
+            fitted = factorization.believed(seen, seen_values, shape, biases=before)
+            holdouts.append(Holdout(mask, before, fitted))
+    start = None  # a small table's factors would depend on which cells were held out
+    if holdouts and sweeps < MAX_SWEEPS:
+        start = holdouts[-1].factors.grown(shape)  # a copy, which is changed
+        factorization = replace(factorization, sweeps=FINAL_SWEEPS)
+    factors = factorization.believed(index, values, shape, biases=biases, start=start)
+    trials = [_predict_held_out(holdout, index, values) for holdout in holdouts]
+    trust = _find_trust(torch.cat(trials, dim=1)) if trials else Trust()
+    return biases, factors, trust, tuple(holdouts)
+
+
+def _predict_held_out(holdout: Holdout, index: Tensor, values: Tensor) -> Tensor:
+    """Return truth, and means and variances by biases and by factors, of held-out cells: (5, E)."""
+    truth, cells = values[holdout.mask], index[holdout.mask]
+    return torch.stack([truth, *holdout.biases.answers(cells), *holdout.factors.answers(cells)])
+
+
+def _find_trust(trials: Tensor) -> Trust:
+    """Find the trust from the rows of ``_predict_held_out``: (5, E)."""
+    truth, mean, variance, factor_mean, factor_variance = trials
+    step, target = factor_mean - mean, truth - mean
     # Least squares, drawn to 0 by as much as it may be in error, which heavy tails make large.
     size = (step @ step).clamp(min=1e-12)
-    share = float(step @ wanted / size)
-    doubt = float(step.square() @ (wanted - share * step).square() / size**2)
+    share = float(step @ target / size)
+    doubt = float(step.square() @ (target - share * step).square() / size**2)
     share = min(max(share - doubt / max(share, 1e-12), 0.0), 1.0)
-    mean, variance = Trust(share).between((mean, variance), (moved, narrowed))
+    mean, variance = Trust(share).between((mean, variance), (factor_mean, factor_variance))
     error = (truth - mean).square().sum() / variance.mean()
-    # Never less: errors that are rare and large may all be among the other cells.
-    return Trust(share, max(float((error + SURE) / (len(variance) + SURE)), 1.0))
+    # Never less than 1: rare and large errors may all be among the other cells.
+    widening = float((error + VARIANCE_PRIOR_CELLS) / (len(variance) + VARIANCE_PRIOR_CELLS))
+    return Trust(share, max(widening, 1.0))
 
 
-def _rank(index: Tensor, most: int) -> int:
-    """A member has as many numbers for each other axis, all to be known from its cells."""
-    members = sum(len(own.unique()) for own in index.T)
+def _limit_rank(index: Tensor, rank: int) -> int:
+    """Limit the rank: a member has a vector for each other axis, all to be found from its cells."""
+    members = sum(len(column.unique()) for column in index.T)
     cells, others = index.numel() / members, max(index.shape[1] - 1, 1)
-    return min(most, max(1, round(cells / others / CELLS_PER_FACTOR)))
+    return min(rank, max(1, round(cells / others / MIN_CELLS_PER_FACTOR)))
 
 
-def fit_prior(
-    model: MemoryModel, observed: ExchangeableArray, reference: ValueStats
-) -> Prior | None:
-    """What a model that starts from a prior knows beforehand, from observed values (E, 1)."""
-    if not model.prior_rank:
-        return None
-    return Prior.of(observed, reference, model.prior_rank, model.prior_compared)
-
-
-def _standard(observed: ExchangeableArray, reference: ValueStats) -> Tensor:
-    return reference.standardised(observed.values.squeeze(1).double())
+def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:
+    return stats.standardised(observed.values.squeeze(1).double())

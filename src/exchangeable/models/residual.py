@@ -1,4 +1,4 @@
-"""TODO: say what this module is."""
+"""The residual model: blocks with layer norm that read means, attention and counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from exchangeable.models.configs import ResidualConfig
-from exchangeable.models.memory import MemoryModel, prior_channels
+from exchangeable.models.memory import MemoryModel
+from exchangeable.models.prior_channels import count_prior_channels
 from exchangeable.nn.blocks import ExchangeableBlock
 from exchangeable.nn.layers import ExchangeableLinear, Layer
 from exchangeable.nn.pools import Modules, Pooling
@@ -29,17 +30,17 @@ class ResidualModel(MemoryModel):
     def __init__(self, config: ResidualConfig, seed: int = 0) -> None:
         super().__init__()
         self.config, self.prior_rank = config, config.prior
-        self.prior_compared = config.compared
-        self.known_channels = prior_channels(config.order) if config.prior else 0
+        self.comparison_budget = config.compared
+        self.prior_channels = count_prior_channels(config.order) if config.prior else 0
         generator = torch.Generator().manual_seed(seed)
-        blocks = [self._block(number, generator) for number in range(config.depth)]
+        blocks = [self._block(level, generator) for level in range(config.depth)]
         last = self._linear(config.width, config.out_channels, config.pooling, (), generator)
-        if config.prior:  # training starts from what the prior says
-            last.silence()
+        if config.prior:  # training starts from the prior's predictions
+            last.zero_weights()
         self.layers = Modules[Layer[Any, Any]]([*blocks, last])
 
-    def observe(self, values: Tensor) -> Tensor:
-        """A channel of ones tells an observed 0 from a cell that is only asked about."""
+    def input_channels(self, values: Tensor) -> Tensor:
+        """Append a channel of ones, which tells an observed 0 from a cell that is only queried."""
         if values.shape[1] != self.config.in_channels:
             raise ValueError(
                 f"the model takes {self.config.in_channels} channels, but the array has "
@@ -47,10 +48,10 @@ class ResidualModel(MemoryModel):
             )
         return torch.cat([values, values.new_ones(len(values), 1)], dim=1)
 
-    def _block(self, number: int, generator: Generator) -> Layer[Any, Any]:
-        config, first = self.config, number == 0
+    def _block(self, level: int, generator: Generator) -> Layer[Any, Any]:
+        config, first = self.config, level == 0
         linear = self._linear(
-            config.in_channels + 1 + self.known_channels if first else config.width,
+            config.in_channels + 1 + self.prior_channels if first else config.width,
             config.width * (2 if config.activation == "gated" else 1),
             # Heads need not divide the channels that come in, so the first block has none.
             ("mean",) if first else config.pooling,

@@ -1,4 +1,4 @@
-"""What surrounds the linear layer: dropout, the residual block, and the bottleneck of factors."""
+"""Modules around the linear layer: dropout, the residual block, and the bottleneck of factors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from torch import Generator, Tensor, nn
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.grid import AnyCells, Grid
+from exchangeable.nn import pool_states
+from exchangeable.nn.combine import PLAIN, Activation, Epilogue, apply_epilogue
 from exchangeable.nn.layers import ArrayOrTensor, Layer, LayerReadout, P, R
-from exchangeable.nn.pool_states import Poolings, Pools, written
-from exchangeable.nn.pooling import PLAIN, Activation, Epilogue, finished, spread
-from exchangeable.nn.pools import MeanPool, Summaries, uniform
+from exchangeable.nn.pool_states import Poolings, Pools
+from exchangeable.nn.pooling import spread
+from exchangeable.nn.pools import GroupReadout, MeanPool, uniform
 
 
 class ChannelDropout(nn.Module):
@@ -29,22 +31,24 @@ class ChannelDropout(nn.Module):
         self.share = share
 
     def draw(self, values: Tensor, channels: int, generator: Generator | None) -> Tensor | None:
-        """A factor for each channel, 0 or 1 / (1 - share): (O,). None when nothing is dropped."""
+        """Draw a factor for each channel, 0 or 1 / (1 - share): (O,). None: nothing is dropped."""
         if not self.training or self.share == 0:
             return None
-        chance = torch.rand(channels, generator=generator, device=_home(generator, values))
+        # A generator draws on its own device only.
+        device = values.device if generator is None else generator.device
+        chance = torch.rand(channels, generator=generator, device=device)
         return (chance >= self.share).to(values) / (1 - self.share)
 
     def forward(self, x: ArrayOrTensor, generator: Generator | None = None) -> ArrayOrTensor:
         values = x if isinstance(x, Tensor) else x.values
-        kept = self.draw(values, values.shape[-1], generator)
-        if kept is None:
+        mask = self.draw(values, values.shape[-1], generator)
+        if mask is None:
             return x
-        return x * kept if isinstance(x, Tensor) else x.unchecked(x.support, x.values * kept)
+        return x * mask if isinstance(x, Tensor) else x.unchecked(x.support, x.values * mask)
 
 
 class ExchangeableBlock(Layer[P, R]):
-    """A layer with all that surrounds it: linear, norm, activation, dropout, residual.
+    """A layer with its surroundings: linear, norm, activation, dropout, residual.
 
         y = [x +] dropout(activation([norm](linear(x))))
 
@@ -63,8 +67,8 @@ class ExchangeableBlock(Layer[P, R]):
     ) -> None:
         super().__init__()
         if activation not in get_args(Activation):
-            known = ", ".join(get_args(Activation))
-            raise ValueError(f"activation must be one of {known}, but is {activation!r}")
+            names = ", ".join(get_args(Activation))
+            raise ValueError(f"activation must be one of {names}, but is {activation!r}")
         if activation == "gated" and linear.out_channels % 2:
             raise ValueError(f"gated units take channels in pairs, but {linear.out_channels} came")
         self.linear = linear
@@ -83,18 +87,20 @@ class ExchangeableBlock(Layer[P, R]):
     def poolings(self) -> Poolings:
         return self.linear.poolings
 
-    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
-        return self.linear.pooled(values, cells)
+    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
+        return self.linear.pool_cells(values, cells)
 
-    def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
+    def draw_dropout(self, like: Tensor, generator: Generator | None) -> Tensor | None:
         return self.dropout.draw(like, self.out_channels, generator)
 
-    def offered(self, pools: P, features: FeatureTensors | None = None) -> R:
-        return self.linear.offered(pools, features)
+    def readout(self, pools: P, features: FeatureTensors | None = None) -> R:
+        return self.linear.readout(pools, features)
 
-    def read(self, values: Tensor, cells: AnyCells, offered: R, finish: Epilogue = PLAIN) -> Tensor:
-        around = Epilogue(self.norm, self.activation, offered.kept, self.residual)
-        return finished(self.linear.read(values, cells, offered, around), values, finish)
+    def read(
+        self, values: Tensor, cells: AnyCells, readout: R, epilogue: Epilogue = PLAIN
+    ) -> Tensor:
+        inner = Epilogue(self.norm, self.activation, readout.dropout_mask, self.residual)
+        return apply_epilogue(self.linear.read(values, cells, readout, inner), values, epilogue)
 
     def check_features(self, features: FeatureTensors | None, shape: tuple[int, ...]) -> None:
         self.linear.check_features(features, shape)
@@ -104,8 +110,8 @@ class FactorLayer(Layer[Pools, LayerReadout]):
     """Summarise every member by a vector, and give each cell the vectors of its members.
 
     The vectors are means of the observed cells' values along each axis, optionally passed
-    through a learned linear map per axis, which also sets how long that axis' vectors are.
-    What a cell held itself does not go on: only the factors do.
+    through a learned linear map per axis, which also sets the length of that axis' vectors.
+    A cell's own values are not passed on: only the factors are.
     """
 
     def __init__(
@@ -137,34 +143,29 @@ class FactorLayer(Layer[Pools, LayerReadout]):
     def poolings(self) -> Poolings:
         return {(axis,): (self.pool,) for axis in range(self.order)}
 
-    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
-        return written(self.poolings, values, cells)
+    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
+        return pool_states.write(self.poolings, values, cells)
 
     def factors(self, pools: Pools) -> tuple[Tensor, ...]:
-        """One tensor per axis, of shape (N, size), or of a grid's shape with that axis only."""
+        """Return one tensor per axis, (N, size), or of a grid's shape with that axis only."""
         return tuple(self._factor(pools, axis) for axis in range(self.order))
 
     def _factor(self, pools: Pools, axis: int) -> Tensor:
-        mean = self.pool.summary(pools.states[(axis,)][0])
+        mean = self.pool.summarise(pools.states[(axis,)][0])
         return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
 
-    def offered(self, pools: Pools, features: FeatureTensors | None = None) -> LayerReadout:
-        on = {axes: Summaries(self._factor(pools, axes[0]), ()) for axes in pools.states}
-        return LayerReadout(on, pools.kept)
+    def readout(self, pools: Pools, features: FeatureTensors | None = None) -> LayerReadout:
+        on = {axes: GroupReadout(self._factor(pools, axes[0]), ()) for axes in pools.states}
+        return LayerReadout(on, pools.dropout_mask)
 
     def read(
-        self, values: Tensor, cells: AnyCells, offered: LayerReadout, finish: Epilogue = PLAIN
+        self, values: Tensor, cells: AnyCells, readout: LayerReadout, epilogue: Epilogue = PLAIN
     ) -> Tensor:
         factors = []
         for axis in range(self.order):
-            rows = offered.on[(axis,)].rows
+            rows = readout.on[(axis,)].rows
             assert rows is not None
             factors.append(spread(rows, cells.groups((axis,))).to(values.dtype))
         if isinstance(cells, Grid):
             factors = [factor.expand(*cells.shape, -1) for factor in factors]
-        return finished(torch.cat(factors, dim=-1), values, finish)
-
-
-def _home(generator: Generator | None, values: Tensor) -> torch.device:
-    """A generator draws on its own device only."""
-    return values.device if generator is None else generator.device
+        return apply_epilogue(torch.cat(factors, dim=-1), values, epilogue)

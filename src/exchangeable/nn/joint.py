@@ -9,15 +9,16 @@ from torch import Generator, Tensor, nn
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.grid import AnyCells, Grid
+from exchangeable.nn.combine import PLAIN, Epilogue, apply_epilogue
 from exchangeable.nn.layers import Layer, check_sizes
-from exchangeable.nn.pooling import PLAIN, Epilogue, finished, pool_mean, spread_members, sum_over
+from exchangeable.nn.pooling import pool_mean, spread_members, sum_over
 from exchangeable.nn.pools import uniform
 
 Tying = Literal["joint", "paper"]
 
 
 class JointPools(NamedTuple):
-    """What a jointly exchangeable layer keeps of the observed cells."""
+    """Pools of a jointly exchangeable layer, and the observed cells themselves."""
 
     row: Tensor  # (N, K) mean of each member's row
     column: Tensor  # (N, K) mean of its column
@@ -26,7 +27,7 @@ class JointPools(NamedTuple):
     trace: Tensor  # (1, K) mean of the diagonal cells
     values: Tensor  # (E, K) the cells themselves
     cells: AnyCells
-    kept: Tensor | None = None  # (O,) the channels that dropout left
+    dropout_mask: Tensor | None = None  # (O,) a factor per channel, 0 where it is dropped
 
 
 class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
@@ -77,56 +78,57 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
                 f"shape {cells.shape}"
             )
 
-    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, JointPools]:
+    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, JointPools]:
         shape, on_diagonal = (cells.shape[0], values.shape[-1]), _on_diagonal(values, cells)
         everything, rows = cells.groups(()), cells.groups((0,))
-        looped = sum_over(values * on_diagonal, everything)
-        loops = sum_over(on_diagonal, everything).clamp(min=1)
+        diagonal_sum = sum_over(values * on_diagonal, everything)
+        diagonal_cells = sum_over(on_diagonal, everything).clamp(min=1)
         return values, JointPools(
             row=pool_mean(values, rows).reshape(shape),
             column=pool_mean(values, cells.groups((1,))).reshape(shape),
             diagonal=sum_over(values * on_diagonal, rows).reshape(shape).to(values.dtype),
             total=pool_mean(values, everything).reshape(1, shape[1]),
-            trace=(looped / loops).reshape(1, shape[1]).to(values.dtype),
+            trace=(diagonal_sum / diagonal_cells).reshape(1, shape[1]).to(values.dtype),
             values=values,
             cells=cells,
         )
 
-    def offered(self, pools: JointPools, features: FeatureTensors | None = None) -> JointPools:
+    def readout(self, pools: JointPools, features: FeatureTensors | None = None) -> JointPools:
         return pools
 
     def read(
-        self, values: Tensor, cells: AnyCells, offered: JointPools, finish: Epilogue = PLAIN
+        self, values: Tensor, cells: AnyCells, readout: JointPools, epilogue: Epilogue = PLAIN
     ) -> Tensor:
-        return finished(self._read(values, cells, offered), values, finish)
+        return apply_epilogue(self._read(values, cells, readout), values, epilogue)
 
     def _read(self, values: Tensor, cells: AnyCells, pools: JointPools) -> Tensor:
         row, column, diagonal, total, trace = pools[:5]
         if self.tying == "paper":
-            own, line, whole = self.weight
-            y = values @ own + total.squeeze(0) @ whole
-            y = y + spread_members(row @ line, cells, 0) + spread_members(column @ line, cells, 1)
+            w_cell, w_line, w_total = self.weight
+            y = values @ w_cell + total.squeeze(0) @ w_total
+            y = y + spread_members(row @ w_line, cells, 0)
+            y = y + spread_members(column @ w_line, cells, 1)
             return y if self.bias is None else y + self.bias[0]
         w = self.weight
-        every = (total @ w[8] + trace @ w[9]).squeeze(0)
+        everywhere = (total @ w[8] + trace @ w[9]).squeeze(0)
         loop = diagonal @ w[10] + row @ w[11] + column @ w[12] + total @ w[13] + trace @ w[14]
         if self.bias is not None:
-            every, loop = every + self.bias[0], loop + self.bias[1]
-        y = values @ w[0] + _transposed(cells, pools) @ w[1] + every
+            everywhere, loop = everywhere + self.bias[0], loop + self.bias[1]
+        y = values @ w[0] + _transposed(cells, pools) @ w[1] + everywhere
         y = y + spread_members(row @ w[2] + column @ w[4] + diagonal @ w[6], cells, 0)
         y = y + spread_members(row @ w[3] + column @ w[5] + diagonal @ w[7], cells, 1)
         return y + _on_diagonal(values, cells) * spread_members(loop, cells, 0)
 
 
 def _on_diagonal(values: Tensor, cells: AnyCells) -> Tensor:
-    """1 for cells whose members are the same and 0 for others: (E, 1)."""
+    """Return 1 for cells whose members are the same and 0 for others: (E, 1)."""
     if isinstance(cells, Grid):
         return torch.eye(cells.shape[0], dtype=values.dtype, device=values.device).unsqueeze(-1)
     return (cells.index[:, :1] == cells.index[:, 1:]).to(values.dtype)
 
 
 def _transposed(cells: AnyCells, pools: JointPools) -> Tensor:
-    """What was observed in the mirrored cell (j, i) of each cell (i, j), 0 if nothing was."""
+    """Return the observed value of the mirrored cell (j, i) of each cell (i, j), or 0."""
     if isinstance(cells, Grid) or isinstance(pools.cells, Grid):
         if not isinstance(cells, Grid) or not isinstance(pools.cells, Grid):
             raise ValueError("pools of a full matrix are read by a full matrix, and lists by lists")

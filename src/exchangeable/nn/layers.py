@@ -1,8 +1,8 @@
 """Equivariant layers: observed cells write to pools, and every cell reads its own.
 
 A layer has two halves. ``write`` pools the observed cells; ``read`` gives any cell, observed
-or queried, its new values from its own and from what is ``offered`` by the pools it belongs
-to. Called on an array a layer does both: array in, array on the same cells out. Called on a
+or queried, its new values from its own and from the ``readout`` of the pools it belongs to.
+Called on an array a layer does both: array in, array on the same cells out. Called on a
 plain tensor of shape (N_1, ..., N_D, K) it does the same for a full grid, without building an
 index.
 """
@@ -18,35 +18,36 @@ from torch import Generator, Tensor, nn
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.grid import AnyCells, AnyGroups, Grid
 from exchangeable.arrays.groups import Axes, proper_subsets
-from exchangeable.nn.pool_states import Poolings, Pools, written
-from exchangeable.nn.pooling import PLAIN, Epilogue, added, combine
-from exchangeable.nn.pools import Modules, PooledTerm, Pooling, Summaries, uniform
+from exchangeable.nn import pool_states
+from exchangeable.nn.combine import PLAIN, Epilogue, add_in_place, combine
+from exchangeable.nn.pool_states import Poolings, Pools
+from exchangeable.nn.pools import GroupReadout, Modules, PooledTerm, Pooling, uniform
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", ExchangeableArray, Tensor)
 
 
-class Kept(Protocol):
-    """Something that knows which channels dropout left."""
+class HasDropoutMask(Protocol):
+    """Pools or a readout that carry the dropout mask of a layer."""
 
     @property
-    def kept(self) -> Tensor | None: ...
+    def dropout_mask(self) -> Tensor | None: ...
 
-    def _replace(self, *, kept: Tensor | None) -> Self: ...
+    def _replace(self, *, dropout_mask: Tensor | None) -> Self: ...
 
 
-P = TypeVar("P", bound=Kept)
-R = TypeVar("R", bound=Kept)
+P = TypeVar("P", bound=HasDropoutMask)
+R = TypeVar("R", bound=HasDropoutMask)
 
 
 class LayerReadout(NamedTuple):
-    """What the pools of a layer offer to cells: for each subset of the axes, a row per group."""
+    """What cells read from the pools of a layer: for each subset of the axes, a row per group."""
 
-    on: Mapping[Axes, Summaries]
-    kept: Tensor | None = None
+    on: Mapping[Axes, GroupReadout]
+    dropout_mask: Tensor | None = None
 
 
 class Layer(nn.Module, Generic[P, R]):
-    """What every layer offers: to ``write`` pools P, and to ``read`` what they come to, R."""
+    """The interface of layers: ``write`` pools P, and ``read`` their readout R."""
 
     order: int
     in_channels: int
@@ -54,31 +55,34 @@ class Layer(nn.Module, Generic[P, R]):
 
     @property
     def poolings(self) -> Poolings:
-        """By which axes the layer pools, and how."""
+        """The subsets of the axes that the layer pools by, with the pools on each."""
         raise NotImplementedError(f"pools of {type(self).__name__} cannot be merged or extended")
 
-    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
-        """The values of ``cells``, (E, K), as they came, and their pools.
+    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
+        """Return the values of ``cells``, (E, K), as they came, and their pools.
 
-        Who goes on with the values that are given back has their gradient added where that of
-        the pools is computed, which saves passes over the cells.
+        Use the returned values from here on: their gradient is then added where that of the
+        pools is computed, which saves passes over the cells.
         """
         raise NotImplementedError
 
-    def draw(self, like: Tensor, generator: Generator | None) -> Tensor | None:
-        """In training, a factor for each channel that is given out, 0 where it is dropped."""
+    def draw_dropout(self, like: Tensor, generator: Generator | None) -> Tensor | None:
+        """In training, draw a factor for each output channel, 0 where it is dropped."""
         return None
 
     def write(self, values: Tensor, cells: AnyCells, generator: Generator | None = None) -> P:
         """Pool the observed ``cells``, and draw which channels all cells will lose."""
-        return self.pooled(values, cells)[1]._replace(kept=self.draw(values, generator))
+        _, pools = self.pool_cells(values, cells)
+        return pools._replace(dropout_mask=self.draw_dropout(values, generator))
 
-    def offered(self, pools: P, features: FeatureTensors | None = None) -> R:
-        """What there is to read: worked out once per table, for any number of cells."""
+    def readout(self, pools: P, features: FeatureTensors | None = None) -> R:
+        """Compute what cells read, once per table, for any number of cells."""
         raise NotImplementedError
 
-    def read(self, values: Tensor, cells: AnyCells, offered: R, finish: Epilogue = PLAIN) -> Tensor:
-        """New values of any ``cells``, from their own and what is offered: (Q, K) -> (Q, O)."""
+    def read(
+        self, values: Tensor, cells: AnyCells, readout: R, epilogue: Epilogue = PLAIN
+    ) -> Tensor:
+        """Return new values of any ``cells``, from their own and the readout: (Q, K) -> (Q, O)."""
         raise NotImplementedError
 
     def forward(
@@ -93,8 +97,8 @@ class Layer(nn.Module, Generic[P, R]):
         if isinstance(x, Tensor) and not x.isfinite().all():
             first = tuple((~x.isfinite()).any(dim=-1).nonzero()[0].tolist())
             raise ValueError(f"values must be finite, but cell {first} holds {x[first].tolist()}")
-        offered = self.offered(self.write(values, cells, generator), features)
-        y = self.read(values, cells, offered)
+        readout = self.readout(self.write(values, cells, generator), features)
+        y = self.read(values, cells, readout)
         return y if isinstance(x, Tensor) else x.unchecked(x.support, y)
 
     def check(self, values: Tensor, cells: AnyCells) -> None:
@@ -108,24 +112,24 @@ class Layer(nn.Module, Generic[P, R]):
             raise ValueError(
                 f"the layer takes {self.in_channels} channels, but the array has {values.shape[-1]}"
             )
-        _check_home("values", values, next(self.parameters(), values))
+        _check_like_weights("values", values, next(self.parameters(), values))
 
     def check_features(self, features: FeatureTensors | None, shape: tuple[int, ...]) -> None:
-        """Raise unless these are the features that the layer takes of an array of ``shape``."""
+        """Raise unless the layer takes these features of an array of ``shape``."""
         if features is not None and any(part is not None for part in features):
             raise ValueError("the layer was made without features, but some came")
 
 
 def grid_of(dense: Tensor) -> Grid:
-    """The cells of a full tensor (N_1, ..., N_D, K)."""
+    """Return the cells of a full tensor (N_1, ..., N_D, K)."""
     return Grid(tuple(dense.shape[:-1]), dense.device)
 
 
 class ExchangeableLinear(Layer[Pools, LayerReadout]):
     """The most expressive linear map that commutes with permuting each axis (Theorem 5.1).
 
-    There is a weight matrix for every subset S of the axes, applied to what is pooled of
-    the observed cells that agree with the output cell on S:
+    There is a weight matrix for every subset S of the axes, applied to the pool of the
+    observed cells that agree with the output cell on S:
 
         y = b + x @ W  +  sum over proper subsets S of  unpool_S(pool_S(x) @ W_S)
 
@@ -189,8 +193,8 @@ class ExchangeableLinear(Layer[Pools, LayerReadout]):
         )
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
 
-    def silence(self) -> None:
-        """Let the layer give out zeros until it has learned otherwise."""
+    def zero_weights(self) -> None:
+        """Set the weights to zero, so that the layer outputs its bias until it is trained."""
         pooled = [weight for term in self.terms for weight in term.weights]
         for weight in [self.own, *pooled, *self.features]:
             nn.init.zeros_(weight)
@@ -199,54 +203,56 @@ class ExchangeableLinear(Layer[Pools, LayerReadout]):
     def poolings(self) -> Poolings:
         return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
 
-    def pooled(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
-        return written(self.poolings, values, cells)
+    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
+        return pool_states.write(self.poolings, values, cells)
 
-    def offered(self, pools: Pools, features: FeatureTensors | None = None) -> LayerReadout:
+    def readout(self, pools: Pools, features: FeatureTensors | None = None) -> LayerReadout:
         on = {}
         for axes, term in zip(self.axes, self.terms, strict=True):
             if axes not in pools.states:
-                continue  # what is not there is not asked for
-            rows, by_cell = term.summaries(pools.states[axes], self.own.dtype)
+                continue  # a readout of some axes only
+            rows, per_cell = term.readout(pools.states[axes], self.own.dtype)
             members = features[axes[0]] if features is not None and len(axes) == 1 else None
             if members is not None:
                 more = members @ self.features[axes[0]]
                 # A grid has its groups in as many dimensions as axes.
                 more = more.reshape(*pools.states[axes][0][-1].shape[:-1], -1)
                 rows = more if rows is None else rows + more
-            on[axes] = Summaries(rows, by_cell)
-        return LayerReadout(on, pools.kept)
+            on[axes] = GroupReadout(rows, per_cell)
+        return LayerReadout(on, pools.dropout_mask)
 
     def read(
-        self, values: Tensor, cells: AnyCells, offered: LayerReadout, finish: Epilogue = PLAIN
+        self, values: Tensor, cells: AnyCells, readout: LayerReadout, epilogue: Epilogue = PLAIN
     ) -> Tensor:
         constant: Tensor | None = self.bias
         rows: list[tuple[Tensor, AnyGroups]] = []
-        more: Tensor | None = None
+        extra: Tensor | None = None
         for axes, term in zip(self.axes, self.terms, strict=True):
-            groups, summaries = cells.groups(axes), offered.on[axes]
-            if summaries.rows is not None:
+            groups, group_readout = cells.groups(axes), readout.on[axes]
+            if group_readout.rows is not None:
                 if axes:
-                    rows.append((summaries.rows, groups))
+                    rows.append((group_readout.rows, groups))
                 else:
-                    everyone = summaries.rows.flatten()
-                    constant = everyone if constant is None else constant + everyone
-            answers = term.answers(summaries, values, groups)
-            if answers is not None:
-                more = answers if more is None else added(more, answers)
-        return combine(values, self.own, constant, rows, more, finish)
+                    shared = group_readout.rows.flatten()
+                    constant = shared if constant is None else constant + shared
+            more = term.read_per_cell(group_readout, values, groups)
+            if more is not None:
+                extra = more if extra is None else add_in_place(extra, more)
+        return combine(values, self.own, constant, rows, extra, epilogue)
 
     def check_features(self, features: FeatureTensors | None, shape: tuple[int, ...]) -> None:
         members = (None,) * self.order if features is None else features
         sizes = [weight.shape[0] for weight in self.features] or [0] * self.order
-        wanted = [(n, size) if size else None for n, size in zip(shape, sizes, strict=True)]
-        came = [tuple(f.shape) if isinstance(f, Tensor) else f for f in members]
-        if isinstance(members, Tensor) or came != wanted:
-            raise ValueError(f"features must have shapes {wanted}, one per axis, but have {came}")
+        expected = [(n, size) if size else None for n, size in zip(shape, sizes, strict=True)]
+        shapes = [tuple(f.shape) if isinstance(f, Tensor) else f for f in members]
+        if isinstance(members, Tensor) or shapes != expected:
+            raise ValueError(
+                f"features must have shapes {expected}, one per axis, but have {shapes}"
+            )
         for axis, f in enumerate(members):
             if f is None:
                 continue
-            _check_home(f"features of axis {axis}", f, self.own)
+            _check_like_weights(f"features of axis {axis}", f, self.own)
             if not f.isfinite().all():
                 member = int((~f.isfinite()).nonzero()[0, 0])
                 raise ValueError(
@@ -255,11 +261,11 @@ class ExchangeableLinear(Layer[Pools, LayerReadout]):
                 )
 
 
-def _check_home(name: str, given: Tensor, weight: Tensor) -> None:
-    if (weight.dtype, weight.device) != (given.dtype, given.device):
+def _check_like_weights(name: str, tensor: Tensor, weight: Tensor) -> None:
+    if (weight.dtype, weight.device) != (tensor.dtype, tensor.device):
         raise ValueError(
             f"{name} must be {weight.dtype} on {weight.device} as the layer's weights are, but "
-            f"are {given.dtype} on {given.device}"
+            f"are {tensor.dtype} on {tensor.device}"
         )
 
 

@@ -1,7 +1,7 @@
-"""The states of all pools of a layer as one thing: written, joined, grown, summed up in parts.
+"""The states of all pools of a layer as one object: write, accumulate, merge, reindex.
 
 A layer pools by several subsets of the axes, and on each by one ``Pool`` or more: its
-``poolings``. What its cells wrote are the ``Pools``, one state for each of these.
+``poolings``. Its cells write the ``Pools``, one state for each of these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from exchangeable.arrays.support import Support
 from exchangeable.nn import pooling
 from exchangeable.nn.pooling import State
 from exchangeable.nn.pools import AttentionPool, CountPool, Pool, SumPool
-from exchangeable.nn.segments import fast
+from exchangeable.nn.segments import has_kernels
 
 Poolings = Mapping[Axes, Sequence[Pool]]
 
@@ -27,60 +27,60 @@ class Pools(NamedTuple):
     """What a layer keeps of the observed cells: for each subset of the axes, a state per pool."""
 
     states: Mapping[Axes, tuple[State, ...]]
-    kept: Tensor | None = None
-    """(O,), scaled: the channels that dropout left. All cells, queried ones too, lose the same."""
+    dropout_mask: Tensor | None = None
+    """A factor per channel, (O,), 0 where it is dropped: the same for all cells, queries too."""
 
 
-def written(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
-    """The values of cells, (E, K), and their pools; see ``Layer.pooled``."""
-    if isinstance(cells, Support) and values.is_cuda and _fusable(poolings, values):
-        return _written_at_once(poolings, values, cells)
+def write(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
+    """Return the values of cells, (E, K), and their pools; see ``Layer.pool_cells``."""
+    if isinstance(cells, Support) and values.is_cuda and _can_fuse(poolings, values):
+        return _write_fused(poolings, values, cells)
     scores = _scores(poolings, values)
 
     def state(pool: Pool, axes: Axes) -> State:
         if isinstance(pool, AttentionPool):
-            return pool.weighed(values, scores[pool], cells.groups(axes))
+            return pool.write_scored(values, scores[pool], cells.groups(axes))
         return pool.write(values, cells.groups(axes))
 
-    pools = {axes: tuple(state(p, axes) for p in own) for axes, own in poolings.items()}
-    return values, Pools(pools)
+    states = {axes: tuple(state(p, axes) for p in pools) for axes, pools in poolings.items()}
+    return values, Pools(states)
 
 
 def _scores(poolings: Poolings, values: Tensor) -> dict[AttentionPool, Tensor]:
-    """The scores of all that attend, (E, H) each: one product is faster than many narrow ones."""
-    attending = [p for own in poolings.values() for p in own if isinstance(p, AttentionPool)]
+    """Return the scores of attention pools, (E, H) each: one product is faster than many."""
+    attending = [p for pools in poolings.values() for p in pools if isinstance(p, AttentionPool)]
     if not attending:
         return {}
     weights: list[Tensor] = [pool.scores for pool in attending]
-    found = (values @ torch.cat(weights, dim=1)).split([w.shape[1] for w in weights], dim=-1)
-    return dict(zip(attending, found, strict=True))
+    scores = (values @ torch.cat(weights, dim=1)).split([w.shape[1] for w in weights], dim=-1)
+    return dict(zip(attending, scores, strict=True))
 
 
-def _fusable(poolings: Poolings, values: Tensor) -> bool:
-    """Whether kernels serve several pools in one pass over the cells."""
-    scores = [_attention(pools) for pools in poolings.values()]
-    if not fast(values, heads=max((s.shape[1] for s in scores if s is not None), default=1)):
+def _can_fuse(poolings: Poolings, values: Tensor) -> bool:
+    """Whether kernels compute several pools in one pass over the cells."""
+    scores = [_attention_scores(pools) for pools in poolings.values()]
+    if not has_kernels(values, heads=max((s.shape[1] for s in scores if s is not None), default=1)):
         return False
-    # All attend or none, and something other than a count is asked for.
-    alike = len({s is None for s in scores}) == 1
-    every = [pool for pools in poolings.values() for pool in pools]
-    return alike and any(isinstance(pool, SumPool | AttentionPool) for pool in every)
+    # Attention on all axes or on none, and some pool that is more than a count.
+    is_uniform = len({s is None for s in scores}) == 1
+    all_pools = [pool for pools in poolings.values() for pool in pools]
+    return is_uniform and any(isinstance(pool, SumPool | AttentionPool) for pool in all_pools)
 
 
-def _attention(pools: Sequence[Pool]) -> Tensor | None:
+def _attention_scores(pools: Sequence[Pool]) -> Tensor | None:
     return next((pool.scores for pool in pools if isinstance(pool, AttentionPool)), None)
 
 
-def _written_at_once(poolings: Poolings, values: Tensor, cells: Support) -> tuple[Tensor, Pools]:
+def _write_fused(poolings: Poolings, values: Tensor, cells: Support) -> tuple[Tensor, Pools]:
     from exchangeable import kernels
 
     groups = {axes: cells.groups(axes) for axes in poolings}
-    runs = [own.runs for own in groups.values()]
-    scores = [_attention(pools) for pools in poolings.values()]
-    given = [weight for weight in scores if weight is not None]
-    if given:
-        values, found = kernels.pool_all(values, given, runs, cells.writers)
-        sums: list[tuple[Tensor, ...]] = [tuple(pooled) for pooled in found]
+    runs = [each.runs for each in groups.values()]
+    scores = [_attention_scores(pools) for pools in poolings.values()]
+    weights = [weight for weight in scores if weight is not None]
+    if weights:
+        values, all_pooled = kernels.pool_all(values, weights, runs, cells.writers)
+        sums: list[tuple[Tensor, ...]] = [tuple(pooled) for pooled in all_pooled]
     else:
         values, totals = kernels.sum_all(values, runs, cells.writers)
         sums = [(total,) for total in totals]
@@ -93,181 +93,182 @@ def _written_at_once(poolings: Poolings, values: Tensor, cells: Support) -> tupl
                 return (*by_axes[axes][1:], count)
             case CountPool():
                 return (count,)
-            case SumPool(peaked=False):
+            case SumPool(has_peak=False):
                 return by_axes[axes][0], count
         return pool.write(values, groups[axes])
 
-    pools = {axes: tuple(state(p, axes) for p in own) for axes, own in poolings.items()}
-    return values, Pools(pools)
+    states = {axes: tuple(state(p, axes) for p in pools) for axes, pools in poolings.items()}
+    return values, Pools(states)
 
 
-def take_in(poolings: Poolings, whole: Pools, part: Pools, cells: Support) -> None:
-    """Add the pools of some more cells to those of others, in place."""
+def accumulate(poolings: Poolings, total: Pools, part: Pools, cells: Support) -> None:
+    """Add the pools of some more cells to ``total``, in place."""
     for axes, pools in poolings.items():
-        for pool, old, new in zip(pools, whole.states[axes], part.states[axes], strict=True):
-            near = tuple(_near(rows, cells.groups(axes)) for rows in old)
-            if pool.peaked:
-                peak = torch.maximum(near[0], new[0])
-                known, new = pool.aligned(near, peak), pool.aligned(new, peak)
-                near[0].copy_(peak)
-                for place, x, y in zip(near[1:], known[1:], new[1:], strict=True):
-                    torch.add(x, y, out=place)
+        for pool, old, new in zip(pools, total.states[axes], part.states[axes], strict=True):
+            local = tuple(_local(rows, cells.groups(axes)) for rows in old)
+            if pool.has_peak:
+                peak = torch.maximum(local[0], new[0])
+                aligned, new = pool.align(local, peak), pool.align(new, peak)
+                local[0].copy_(peak)
+                for target, x, y in zip(local[1:], aligned[1:], new[1:], strict=True):
+                    torch.add(x, y, out=target)
             else:
-                for place, y in zip(near, new, strict=True):
-                    place.add_(y)
+                for target, y in zip(local, new, strict=True):
+                    target.add_(y)
 
 
-def aligned(poolings: Poolings, part: Pools, whole: Pools, cells: Support) -> Pools:
-    """The pools of some cells as their share in those of all: shares add up to the whole."""
+def align(poolings: Poolings, part: Pools, total: Pools, cells: Support) -> Pools:
+    """Turn the pools of some cells into their share of the total: shares add up to it."""
 
-    def share(pool: Pool, axes: Axes, place: int) -> State:
-        state = part.states[axes][place]
-        if not pool.peaked:
+    def share(pool: Pool, axes: Axes, slot: int) -> State:
+        state = part.states[axes][slot]
+        if not pool.has_peak:
             return state
-        return pool.aligned(state, _near(whole.states[axes][place][0], cells.groups(axes)))
+        return pool.align(state, _local(total.states[axes][slot][0], cells.groups(axes)))
 
-    return _each(poolings, share, part.kept)
+    return _for_each_pool(poolings, share, part.dropout_mask)
 
 
 def sums(poolings: Poolings, pools: Pools) -> list[Tensor]:
-    """All parts that are sums over cells, in a fixed order."""
+    """Return all parts that are sums over cells, in a fixed order."""
     return [
         part
-        for axes, own in poolings.items()
-        for pool, state in zip(own, pools.states[axes], strict=True)
-        for part in state[pool.peaked :]
+        for axes, each in poolings.items()
+        for pool, state in zip(each, pools.states[axes], strict=True)
+        for part in state[pool.has_peak :]
     ]
 
 
-def with_sums(poolings: Poolings, pools: Pools, given: Sequence[Tensor]) -> Pools:
-    """The same pools with other sums, in the order of ``sums``."""
-    parts = iter(given)
+def with_sums(poolings: Poolings, pools: Pools, new_sums: Sequence[Tensor]) -> Pools:
+    """Return the same pools with other sums, in the order of ``sums``."""
+    parts = iter(new_sums)
 
-    def filled(pool: Pool, axes: Axes, place: int) -> State:
-        state = pools.states[axes][place]
-        return (*state[: pool.peaked], *[next(parts) for _ in state[pool.peaked :]])
+    def fill(pool: Pool, axes: Axes, slot: int) -> State:
+        state = pools.states[axes][slot]
+        return (*state[: pool.has_peak], *[next(parts) for _ in state[pool.has_peak :]])
 
-    return _each(poolings, filled, pools.kept)
+    return _for_each_pool(poolings, fill, pools.dropout_mask)
 
 
 def peaks(poolings: Poolings, pools: Pools) -> list[Tensor]:
-    """The peaks of all states that have one."""
+    """Return the peaks of all states that have one."""
     return [
         state[0]
-        for axes, own in poolings.items()
-        for pool, state in zip(own, pools.states[axes], strict=True)
-        if pool.peaked
+        for axes, each in poolings.items()
+        for pool, state in zip(each, pools.states[axes], strict=True)
+        if pool.has_peak
     ]
 
 
-def raised(poolings: Poolings, pools: Pools, given: Sequence[Tensor]) -> Pools:
-    """The pools aligned to other peaks, in the order of ``peaks``."""
-    higher = iter(given)
+def raise_peaks(poolings: Poolings, pools: Pools, new_peaks: Sequence[Tensor]) -> Pools:
+    """Align the pools to other peaks, in the order of ``peaks``."""
+    higher = iter(new_peaks)
 
-    def lifted(pool: Pool, axes: Axes, place: int) -> State:
-        state = pools.states[axes][place]
-        return pool.aligned(state, next(higher)) if pool.peaked else state
+    def lift(pool: Pool, axes: Axes, slot: int) -> State:
+        state = pools.states[axes][slot]
+        return pool.align(state, next(higher)) if pool.has_peak else state
 
-    return _each(poolings, lifted, pools.kept)
+    return _for_each_pool(poolings, lift, pools.dropout_mask)
 
 
-def windows(poolings: Poolings, given: Sequence[Tensor], cells: Support) -> list[Tensor]:
-    """Of tensors in the order of ``sums``, the groups that some cells meet."""
-    places = [
+def slice_groups(poolings: Poolings, tensors: Sequence[Tensor], cells: Support) -> list[Tensor]:
+    """Take the groups that some cells meet from tensors in the order of ``sums``."""
+    groups_of_sums = [
         cells.groups(axes)
-        for axes, own in poolings.items()
-        for pool in own
-        for _ in pool.neutral[pool.peaked :]
+        for axes, pools in poolings.items()
+        for pool in pools
+        for _ in pool.neutral[pool.has_peak :]
     ]
-    return [_near(rows, groups) for rows, groups in zip(given, places, strict=True)]
+    return [_local(rows, groups) for rows, groups in zip(tensors, groups_of_sums, strict=True)]
 
 
 def empty(poolings: Poolings, like: Pools, group_index: GroupIndex) -> Pools:
-    """Pools without any cell, with the groups of a directory."""
-    return _each(
+    """Make pools without any cell, with the groups of ``group_index``."""
+    return _for_each_pool(
         poolings,
-        lambda pool, axes, place: _emptied(
-            pool, like.states[axes][place], group_index.number(axes)
+        lambda pool, axes, slot: _empty_state(
+            pool, like.states[axes][slot], group_index.number(axes)
         ),
-        like.kept,
+        like.dropout_mask,
     )
 
 
-def moved(poolings: Poolings, pools: Pools, old: GroupIndex, new: GroupIndex) -> Pools:
-    """The pools among the groups of a larger directory; groups that are new are empty.
+def reindex(poolings: Poolings, pools: Pools, old: GroupIndex, new: GroupIndex) -> Pools:
+    """Renumber the pools' groups by a larger group index; groups that are new are empty.
 
     States may have one more group at their end, the empty one of pairs, which stays behind.
     """
 
-    def grown(pool: Pool, axes: Axes, place: int) -> State:
-        state = pools.states[axes][place]
-        places = old.positions_in(new, axes).to(state[0].device)
-        spacious = _emptied(pool, state, new.number(axes))
-        pairs = zip(spacious, state, strict=True)
-        return tuple(room.index_copy(0, places, part[: len(places)]) for room, part in pairs)
+    def renumber(pool: Pool, axes: Axes, slot: int) -> State:
+        state = pools.states[axes][slot]
+        positions = old.positions_in(new, axes).to(state[0].device)
+        larger = _empty_state(pool, state, new.number(axes))
+        pairs = zip(larger, state, strict=True)
+        return tuple(rows.index_copy(0, positions, part[: len(positions)]) for rows, part in pairs)
 
-    return _each(poolings, grown, pools.kept)
+    return _for_each_pool(poolings, renumber, pools.dropout_mask)
 
 
-def joined(poolings: Poolings, pools: Pools, places: Mapping[Axes, Tensor], part: Pools) -> Pools:
-    """The pools of some new cells, with what is known of the groups they meet.
+def merge_into(
+    poolings: Poolings, pools: Pools, sources: Mapping[Axes, Tensor], part: Pools
+) -> Pools:
+    """Merge the pools of some new cells with the old pools of the groups they meet.
 
-    ``places`` says where these groups are among the known ones: beyond the last where one is
-    new.
+    ``sources`` holds the old positions of these groups: beyond the last where one is new.
     """
 
-    def both(pool: Pool, axes: Axes, place: int) -> State:
-        at, new = places[axes], part.states[axes][place]
-        known = tuple(rows[at.clamp(max=len(rows) - 1)] for rows in pools.states[axes][place])
-        if strangers[axes] is not None:
-            pairs = zip(known, pool.neutral, strict=True)
-            known = tuple(_where(strangers[axes], neutral, rows) for rows, neutral in pairs)
-        return pooling.merge(known, new, pool.aligned if pool.peaked else None)
+    def merge_state(pool: Pool, axes: Axes, slot: int) -> State:
+        source, new = sources[axes], part.states[axes][slot]
+        old = tuple(rows[source.clamp(max=len(rows) - 1)] for rows in pools.states[axes][slot])
+        if unseen[axes] is not None:
+            pairs = zip(old, pool.neutral, strict=True)
+            old = tuple(_fill_where(unseen[axes], neutral, rows) for rows, neutral in pairs)
+        return pooling.merge(old, new, pool.align if pool.has_peak else None)
 
-    strangers: dict[Axes, Tensor | None] = {}
-    for axes, at in places.items():
+    unseen: dict[Axes, Tensor | None] = {}
+    for axes, source in sources.items():
         if axes in pools.states:
-            new = at >= len(pools.states[axes][0][0])
-            strangers[axes] = new if bool(new.any()) else None
-    return _each(poolings, both, pools.kept)
+            is_new = source >= len(pools.states[axes][0][0])
+            unseen[axes] = is_new if bool(is_new.any()) else None
+    return _for_each_pool(poolings, merge_state, pools.dropout_mask)
 
 
-def _where(chosen: Tensor | None, value: float, rows: Tensor) -> Tensor:
-    assert chosen is not None
-    return torch.where(chosen.view(-1, *[1] * (rows.ndim - 1)), value, rows)
+def _fill_where(mask: Tensor | None, value: float, rows: Tensor) -> Tensor:
+    assert mask is not None
+    return torch.where(mask.view(-1, *[1] * (rows.ndim - 1)), value, rows)
 
 
-def replaced(
-    poolings: Poolings, pools: Pools, others: Pools, places: Mapping[Axes, Tensor]
+def replace_groups(
+    poolings: Poolings, pools: Pools, others: Pools, groups: Mapping[Axes, Tensor]
 ) -> Pools:
-    """The pools with the states of some groups exchanged for others."""
+    """Return the pools with the states of some groups replaced."""
 
-    def with_others(pool: Pool, axes: Axes, place: int) -> State:
-        pairs = zip(pools.states[axes][place], others.states[axes][place], strict=True)
-        return tuple(part.index_copy(0, places[axes], row) for part, row in pairs)
+    def replace(pool: Pool, axes: Axes, slot: int) -> State:
+        pairs = zip(pools.states[axes][slot], others.states[axes][slot], strict=True)
+        return tuple(part.index_copy(0, groups[axes], rows) for part, rows in pairs)
 
-    return _each(poolings, with_others, pools.kept)
+    return _for_each_pool(poolings, replace, pools.dropout_mask)
 
 
-def _each(
-    poolings: Poolings, made: Callable[[Pool, Axes, int], State], kept: Tensor | None
+def _for_each_pool(
+    poolings: Poolings, make: Callable[[Pool, Axes, int], State], dropout_mask: Tensor | None
 ) -> Pools:
-    """Pools with a state for every pool, by what makes it."""
+    """Make pools with a state for every pool."""
     return Pools(
         {
-            axes: tuple(made(pool, axes, place) for place, pool in enumerate(pools))
+            axes: tuple(make(pool, axes, slot) for slot, pool in enumerate(pools))
             for axes, pools in poolings.items()
         },
-        kept,
+        dropout_mask,
     )
 
 
-def _emptied(pool: Pool, state: State, number: int) -> State:
-    parts = zip(state, pool.neutral, strict=True)
-    return tuple(part.new_full((number, *part.shape[1:]), neutral) for part, neutral in parts)
+def _empty_state(pool: Pool, like: State, groups: int) -> State:
+    parts = zip(like, pool.neutral, strict=True)
+    return tuple(part.new_full((groups, *part.shape[1:]), neutral) for part, neutral in parts)
 
 
-def _near(rows: Tensor, groups: object) -> Tensor:
-    """The rows of the groups that some cells meet."""
+def _local(rows: Tensor, groups: object) -> Tensor:
+    """Return the rows of the groups that some cells meet."""
     assert isinstance(groups, Groups)
     return rows[groups.start : groups.start + groups.number]

@@ -6,9 +6,9 @@ merge to the state of the whole, so cells can be streamed, sharded and added lat
 part of every state is the count of the group's cells, (G, 1). States are float32 or wider,
 whatever the type of the values: half precision cannot count to 100,000.
 
-All parts of a state are sums over cells, except that some begin with a peak: the largest of
-something in the group, to which the sums refer. States that are *aligned* to the same peak add
-up, part by part.
+All parts of a state are sums over cells, except that some begin with a peak: the group's largest
+score or value, to which the sums refer. States that are *aligned* to the same peak add up, part
+by part.
 
 Cells may be listed, (E, K), or fill a grid, (N_1, ..., N_D, K); each function does both.
 """
@@ -16,20 +16,16 @@ Cells may be listed, (E, K), or fill a grid, (N_1, ..., N_D, K); each function d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import LayerNorm, functional
 
 from exchangeable.arrays.grid import AnyCells, AnyGroups, Grid, GridGroups
-from exchangeable.arrays.groups import Groups
-from exchangeable.nn.segments import fast, gather, segment_max, segment_sum
+from exchangeable.nn.segments import gather, segment_max, segment_sum
 
 State = tuple[Tensor, ...]
 Align = Callable[[State, Tensor], State]
-Activation = Literal["identity", "relu", "leaky_relu", "gated"]
 
 
 def sum_over(values: Tensor, groups: AnyGroups) -> Tensor:
@@ -42,7 +38,7 @@ def sum_over(values: Tensor, groups: AnyGroups) -> Tensor:
 
 
 def max_over(values: Tensor, groups: AnyGroups) -> Tensor:
-    """The largest cell of each group, channel by channel: (E, K) -> (G, K). Empty gives -inf."""
+    """Return the maximum of each group, by channel: (E, K) -> (G, K). Empty gives -inf."""
     values = _wide(values)
     if isinstance(groups, GridGroups):
         if values.numel() == 0:
@@ -52,7 +48,7 @@ def max_over(values: Tensor, groups: AnyGroups) -> Tensor:
 
 
 def count_over(values: Tensor, groups: AnyGroups) -> Tensor:
-    """How many cells each group has, as a channel beside sums of ``values``: (G, 1)."""
+    """Count the cells of each group, as a channel beside sums of ``values``: (G, 1)."""
     half = values.dtype in (torch.float16, torch.bfloat16)
     return groups.counts(torch.float32 if half else values.dtype)
 
@@ -62,7 +58,7 @@ def _wide(values: Tensor) -> Tensor:
 
 
 def spread(pooled: Tensor, groups: AnyGroups) -> Tensor:
-    """Give every cell its group's row: (G, ...) -> (E, ...). A grid leaves it to broadcasting."""
+    """Give every cell its group's row: (G, ...) -> (E, ...). On a grid, broadcasting does it."""
     if isinstance(groups, GridGroups):
         return pooled
     return gather(pooled, groups)
@@ -76,119 +72,8 @@ def spread_members(members: Tensor, cells: AnyCells, axis: int) -> Tensor:
     return gather(members, cells.groups((axis,)))
 
 
-# What a cell becomes ----------------------------------------------------------------------
-
-
-class Epilogue(NamedTuple):
-    """What follows the sum of a cell's terms."""
-
-    norm: LayerNorm | None = None
-    activation: Activation = "identity"
-    kept: Tensor | None = None
-    """A factor for each channel, 0 where it is dropped: (O,)."""
-    residual: bool = False
-    """Whether the cell's values of before are added in the end."""
-
-
-PLAIN = Epilogue()
-
-
-def combine(
-    values: Tensor,
-    own: Tensor,
-    constant: Tensor | None,
-    rows: Sequence[tuple[Tensor, AnyGroups]],
-    more: Tensor | None = None,
-    finish: Epilogue = PLAIN,
-) -> Tensor:
-    """The new values of cells: their own, times a matrix, and the rows of their groups.
-
-    ``own`` is (K, O), ``constant`` (O,), ``rows`` (G, O) for the groups of several axes, and
-    ``more`` what else there is to add, (E, O).
-    """
-    listed = [(row, groups) for row, groups in rows if isinstance(groups, Groups)]
-    if len(listed) == len(rows) and fast(values, outputs=own.shape[1]):
-        return _combined_on_a_gpu(values, own, constant, listed, more, finish)
-    several = []
-    for row, groups in rows:
-        if isinstance(groups, Groups) and groups.number == 1:  # all cells read the same
-            alike = row[groups.start]
-            constant = alike if constant is None else constant + alike
-        else:
-            several.append((row, groups))
-    y = values @ own if constant is None else _affine(values, own, constant)
-    for row, groups in several:
-        y = added(y, spread(row, groups))
-    if more is not None:
-        y = added(y, more)
-    return finished(y, values, finish)
-
-
-def _affine(values: Tensor, own: Tensor, constant: Tensor) -> Tensor:
-    if values.ndim != 2:
-        return values @ own + constant
-    return torch.addmm(constant, values, own)
-
-
-def _combined_on_a_gpu(
-    values: Tensor,
-    own: Tensor,
-    constant: Tensor | None,
-    rows: list[tuple[Tensor, Groups]],
-    more: Tensor | None,
-    finish: Epilogue,
-) -> Tensor:
-    from exchangeable import kernels
-
-    if torch.is_autocast_enabled(values.device.type):
-        values = values.to(torch.get_autocast_dtype(values.device.type))
-    near = [row[groups.start : groups.start + groups.number] for row, groups in rows]
-    norm = finish.norm
-    return kernels.read(
-        values,
-        own,
-        constant,
-        near,
-        [groups.runs for _, groups in rows],
-        extra=more,
-        norm=None if norm is None else (norm.weight, norm.bias, norm.eps),
-        activation=finish.activation,
-        kept=finish.kept,
-        residual=finish.residual,
-    )
-
-
-def finished(y: Tensor, values: Tensor, finish: Epilogue) -> Tensor:
-    """What the sum of a cell's terms becomes: norm, activation, dropout, residual."""
-    if finish.norm is not None:
-        y = finish.norm(y)
-    y = activate(y, finish.activation)
-    if finish.kept is not None:
-        y = y * finish.kept
-    if not finish.residual:
-        return y
-    return values + y if torch.is_grad_enabled() else added(y, values)
-
-
-def activate(y: Tensor, activation: Activation) -> Tensor:
-    if activation == "gated":
-        value, gate = y.chunk(2, dim=-1)
-        return value * functional.silu(gate)
-    # Without a gradient nothing needs the values of before.
-    free = not torch.is_grad_enabled()
-    if activation == "relu":
-        return y.relu_() if free else y.relu()
-    return functional.leaky_relu(y, inplace=free) if activation == "leaky_relu" else y
-
-
-def added(total: Tensor, more: Tensor) -> Tensor:
-    """The sum, in place where it fits: large tensors cost more to come by than to fill."""
-    alike = total.shape == more.shape or more.shape == total.shape[-1:]
-    return total.add_(more) if alike and total.dtype == more.dtype else total + more
-
-
 def merge(one: State, other: State, align: Align | None = None) -> State:
-    """The state of the cells of both; ``align`` is that of states which begin with a peak."""
+    """Return the state of the cells of both; ``align`` is needed where it begins with a peak."""
     if align is not None:
         peak = torch.maximum(one[0], other[0])
         one, other = align(one, peak)[1:], align(other, peak)[1:]
@@ -200,7 +85,7 @@ def merge(one: State, other: State, align: Align | None = None) -> State:
 
 
 def write_sum(values: Tensor, groups: AnyGroups) -> State:
-    """State (total, count)."""
+    """Write the state (total, count)."""
     return sum_over(values, groups), count_over(values, groups)
 
 
@@ -209,7 +94,7 @@ def read_sum(state: State) -> Tensor:
 
 
 def read_mean(state: State) -> Tensor:
-    """The average of each group; an empty one gives 0."""
+    """Return the average of each group; an empty one gives 0."""
     total, count = state
     return total / count.clamp(min=1)
 
@@ -218,7 +103,7 @@ def read_mean(state: State) -> Tensor:
 
 
 def write_max(values: Tensor, groups: AnyGroups) -> State:
-    """State (peak, total, ties, count): of the cells that are the largest, sum and number."""
+    """Write the state (peak, total, ties, count): sum and number of the cells at the peak."""
     peak = max_over(values.detach(), groups)
     largest = (_wide(values) == spread(peak, groups)).to(peak.dtype)
     total = sum_over(_wide(values) * largest, groups)
@@ -226,16 +111,16 @@ def write_max(values: Tensor, groups: AnyGroups) -> State:
 
 
 def align_max(state: State, peak: Tensor) -> State:
-    own_peak, total, ties, count = state
-    stays = (own_peak == peak).to(total.dtype)
+    old_peak, total, ties, count = state
+    stays = (old_peak == peak).to(total.dtype)
     return peak, total * stays, ties * stays, count
 
 
 def read_max(state: State) -> Tensor:
-    """The largest value of each group; an empty one gives 0. Ties share the gradient."""
+    """Return the largest value of each group; an empty one gives 0. Ties share the gradient."""
     peak, total, ties, count = state
     mean = total / ties.clamp(min=1)
-    # As a mean of equal values it is off by rounding: only its gradient is wanted.
+    # As a mean of equal values it is off by rounding: only its gradient is used.
     return peak.masked_fill(count == 0, 0.0) + (mean - mean.detach())
 
 
@@ -243,7 +128,7 @@ def read_max(state: State) -> Tensor:
 
 
 def write_attention(values: Tensor, scores: Tensor, groups: AnyGroups) -> State:
-    """State (peak, weight, total, count) of a softmax of ``scores`` (E, H) within each group.
+    """Write the state (peak, weight, total, count) of a softmax of ``scores`` (E, H) by group.
 
     Head h weighs the h-th of H equal slices of the channels. Scores enter as exp(score -
     peak), with the group's largest score as its peak, so that nothing overflows.
@@ -258,13 +143,13 @@ def write_attention(values: Tensor, scores: Tensor, groups: AnyGroups) -> State:
 
 
 def align_attention(state: State, peak: Tensor) -> State:
-    own_peak, weight, total, count = state
-    rescale = (own_peak - peak).exp().masked_fill(count == 0, 0.0)
+    old_peak, weight, total, count = state
+    rescale = (old_peak - peak).exp().masked_fill(count == 0, 0.0)
     return peak, weight * rescale, _by_head(total, rescale), count
 
 
 def read_attention(state: State) -> Tensor:
-    """The weighted average of each group; an empty one gives 0."""
+    """Return the weighted average of each group; an empty one gives 0."""
     _, weight, total, _ = state
     # The cell at the peak weighs 1, so only an empty group weighs less.
     return (
@@ -281,7 +166,7 @@ def _by_head(channels: Tensor, factor: Tensor) -> Tensor:
 
 
 def write_least_squares(features: Tensor, targets: Tensor, groups: AnyGroups) -> State:
-    """State (gram, moment, count): sum of f f', sum of t f, for features f and targets t.
+    """Write the state (gram, moment, count): sums of f f' and t f, for features f and targets t.
 
     ``features`` (E, H, F) and ``targets`` (E, H) hold H regressions side by side.
     """
@@ -292,7 +177,7 @@ def write_least_squares(features: Tensor, targets: Tensor, groups: AnyGroups) ->
 
 
 def solve_least_squares(state: State, prior: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Each group's ridge solution w (G, H, F) and its posterior covariance C (G, H, F, F).
+    """Return each group's ridge solution w (G, H, F) and posterior covariance C (G, H, F, F).
 
         C = (diag(prior) + noise * gram)^-1,    w = C (noise * moment)
 
@@ -313,13 +198,13 @@ def solve_least_squares(state: State, prior: Tensor, noise: Tensor) -> tuple[Ten
 
 
 def read_least_squares(features: Tensor, solution: Tensor, covariance: Tensor) -> Tensor:
-    """What a cell with features f reads of its group: f.w and f'Cf, as channels (E, 2 H)."""
+    """Read a cell's prediction f.w and its variance f'Cf, for features f, as channels (E, 2 H)."""
     mean = (features * solution).sum(dim=-1)
     variance = ((features.unsqueeze(-2) @ covariance).squeeze(-2) * features).sum(dim=-1)
     return torch.cat([mean, variance], dim=-1)
 
 
-# In one go -------------------------------------------------------------------------------
+# Write and read in one call --------------------------------------------------------------
 
 
 def pool_sum(values: Tensor, groups: AnyGroups) -> Tensor:
@@ -339,7 +224,7 @@ def pool_mean(values: Tensor, groups: AnyGroups) -> Tensor:
 
 
 def pool_max(values: Tensor, groups: AnyGroups) -> Tensor:
-    """The largest cell of each group, by channel: (E, K) -> (G, K). An empty group gives 0."""
+    """Return the maximum of each group, by channel: (E, K) -> (G, K). An empty group gives 0."""
     return read_max(write_max(values, groups)).to(values.dtype)
 
 

@@ -1,7 +1,7 @@
 """Poolings as modules: the learned part of each, around the pure functions of ``pooling``.
 
-Every ``Pool`` writes cells into a state and summarises a state as one row per group. What a
-cell reads is its group's row, except in least squares, where it depends on the cell's own
+Every ``Pool`` writes cells into a state and summarises a state as one row per group. A cell
+reads its group's row, except in least squares, where the reading depends on the cell's own
 features too.
 """
 
@@ -24,15 +24,15 @@ Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]
 
 
 def uniform(shape: tuple[int, ...], fan_in: int, generator: Generator | None) -> nn.Parameter:
-    """Weights drawn between plus and minus 1 / sqrt(fan_in)."""
+    """Draw weights between plus and minus 1 / sqrt(fan_in)."""
     bound = max(fan_in, 1) ** -0.5
-    home = torch.get_default_device()  # a generator may be on another device than the weights
-    weights = torch.empty(shape, device=home if generator is None else generator.device)
-    return nn.Parameter(weights.uniform_(-bound, bound, generator=generator).to(home))
+    device = torch.get_default_device()  # a generator may be on another device than the weights
+    weights = torch.empty(shape, device=device if generator is None else generator.device)
+    return nn.Parameter(weights.uniform_(-bound, bound, generator=generator).to(device))
 
 
 class Modules(nn.ModuleList, Generic[M]):
-    """A ``ModuleList`` that knows what kind of modules it holds."""
+    """A ``ModuleList`` with the type of its modules."""
 
     def __iter__(self) -> Iterator[M]:
         return super().__iter__()  # type: ignore[return-value]
@@ -45,28 +45,32 @@ class Pool(nn.Module):
     """One way of summarising groups of cells."""
 
     channels: int
-    """How many channels a cell reads."""
-    by_cell = False
-    """Whether cells of one group may read different things."""
-    peaked = False
+    """Number of channels that a cell reads."""
+    per_cell = False
+    """Whether cells of one group may read different values."""
+    has_peak = False
     """Whether a state begins with a peak, to which its other parts refer."""
     neutral: tuple[float, ...] = (0.0, 0.0)
-    """What each part of the state is for a group without cells."""
+    """The value of each part of the state for a group without cells."""
 
     def write(self, values: Tensor, groups: AnyGroups) -> State:
-        """The state of each group's cells: (E, K) -> parts of shape (G, ...)."""
+        """Write the state of each group's cells: (E, K) -> parts of shape (G, ...)."""
         return pooling.write_sum(values, groups)
 
-    def aligned(self, state: State, peak: Tensor) -> State:
-        """The state with its sums referring to another peak, no lower than its own."""
+    def state_size(self, in_channels: int) -> int:
+        """Return how many numbers the state of one group holds."""
+        return in_channels + 1
+
+    def align(self, state: State, peak: Tensor) -> State:
+        """Refer the sums of a state to another peak, no lower than its own."""
         raise NotImplementedError(f"states of {type(self).__name__} have no peak")
 
-    def summary(self, state: State) -> Tensor:
-        """What there is to read of each group, in one row: (G, R)."""
+    def summarise(self, state: State) -> Tensor:
+        """Summarise each group in one row: (G, R)."""
         raise NotImplementedError
 
-    def answer(self, summary: Tensor, values: Tensor) -> Tensor:
-        """What a cell reads, from its group's row and its own values: (E, R), (E, K) -> (E, C)."""
+    def read(self, summary: Tensor, values: Tensor) -> Tensor:
+        """Read a cell's channels from its group's row and its values: (E, R), (E, K) -> (E, C)."""
         return summary
 
 
@@ -77,35 +81,38 @@ class SumPool(Pool):
         super().__init__()
         self.channels = channels
 
-    def summary(self, state: State) -> Tensor:
+    def summarise(self, state: State) -> Tensor:
         return pooling.read_sum(state)
 
 
 class MeanPool(SumPool):
     """The average of the group's cells, 0 when there are none."""
 
-    def summary(self, state: State) -> Tensor:
+    def summarise(self, state: State) -> Tensor:
         return pooling.read_mean(state)
 
 
 class MaxPool(SumPool):
     """The largest value of each channel in the group, 0 when it is empty."""
 
-    peaked = True
+    has_peak = True
     neutral = (-math.inf, 0.0, 0.0, 0.0)
 
     def write(self, values: Tensor, groups: AnyGroups) -> State:
         return pooling.write_max(values, groups)
 
-    def aligned(self, state: State, peak: Tensor) -> State:
+    def state_size(self, in_channels: int) -> int:
+        return 3 * in_channels + 1
+
+    def align(self, state: State, peak: Tensor) -> State:
         return pooling.align_max(state, peak)
 
-    def summary(self, state: State) -> Tensor:
+    def summarise(self, state: State) -> Tensor:
         return pooling.read_max(state)
 
 
 class CountPool(Pool):
-    """How many cells the group has, n, as log(1 + n) / 10 and 1 / (1 + n).
+    """The number of the group's cells, n, as log(1 + n) / 10 and 1 / (1 + n).
 
     A mean hides how many cells were averaged, and without it no layer can shrink. The
     tenth brings counts up to a hundred million into the range of other channels.
@@ -117,7 +124,10 @@ class CountPool(Pool):
     def write(self, values: Tensor, groups: AnyGroups) -> State:
         return (pooling.count_over(values, groups),)
 
-    def summary(self, state: State) -> Tensor:
+    def state_size(self, in_channels: int) -> int:
+        return 1
+
+    def summarise(self, state: State) -> Tensor:
         (count,) = state
         return torch.cat([count.log1p() / 10, 1 / (1 + count)], dim=-1)
 
@@ -125,7 +135,7 @@ class CountPool(Pool):
 class AttentionPool(Pool):
     """An average of the group's cells weighted by a softmax of learned scores, head by head."""
 
-    peaked = True
+    has_peak = True
     neutral = (-math.inf, 0.0, 0.0, 0.0)
 
     def __init__(self, channels: int, heads: int, generator: Generator | None = None) -> None:
@@ -136,28 +146,31 @@ class AttentionPool(Pool):
         self.scores = uniform((channels, heads), channels, generator)
 
     def write(self, values: Tensor, groups: AnyGroups) -> State:
-        return self.weighed(values, values @ self.scores, groups)
+        return self.write_scored(values, values @ self.scores, groups)
 
-    def weighed(self, values: Tensor, scores: Tensor, groups: AnyGroups) -> State:
-        """The state of cells whose scores are known: (E, K), (E, H)."""
+    def write_scored(self, values: Tensor, scores: Tensor, groups: AnyGroups) -> State:
+        """Write cells whose scores were computed before: (E, K), (E, H)."""
         return pooling.write_attention(values, scores, groups)
 
-    def aligned(self, state: State, peak: Tensor) -> State:
+    def state_size(self, in_channels: int) -> int:
+        return in_channels + 2 * self.scores.shape[1] + 1
+
+    def align(self, state: State, peak: Tensor) -> State:
         return pooling.align_attention(state, peak)
 
-    def summary(self, state: State) -> Tensor:
+    def summarise(self, state: State) -> Tensor:
         return pooling.read_attention(state)
 
 
 class LeastSquaresPool(Pool):
     """Each group regresses a learned target of its cells on learned features of them.
 
-    A cell with features f reads f.w and f'Cf, the regression's answer for it and how
-    uncertain that is: one of each per head. Regressing rows and columns in turn is what
+    A cell with features f reads f.w and f'Cf, the regression's prediction for it and the
+    variance of that: one of each per head. Regressing rows and columns in turn is what
     Bayesian matrix factorization does.
     """
 
-    by_cell = True
+    per_cell = True
     neutral = (0.0, 0.0, 0.0)
 
     def __init__(
@@ -176,13 +189,16 @@ class LeastSquaresPool(Pool):
     def write(self, values: Tensor, groups: AnyGroups) -> State:
         return pooling.write_least_squares(self._features(values), values @ self.targets, groups)
 
-    def summary(self, state: State) -> Tensor:
-        # Beyond e^-16 and e^16 a precision is as good as none, or as certainty.
+    def state_size(self, in_channels: int) -> int:
+        return self.heads * self.rank * (2 * self.rank + 2)
+
+    def summarise(self, state: State) -> Tensor:
+        # Beyond e^-16 and e^16 a precision amounts to none, or to certainty.
         prior, noise = (log.clamp(-16, 16).exp() for log in (self.log_prior, self.log_noise))
         solution, covariance = pooling.solve_least_squares(state, prior, noise)
         return torch.cat([solution.flatten(-2), covariance.flatten(-3)], dim=-1)
 
-    def answer(self, summary: Tensor, values: Tensor) -> Tensor:
+    def read(self, summary: Tensor, values: Tensor) -> Tensor:
         size = self.heads * self.rank
         solution, covariance = summary.split([size, size * self.rank], dim=-1)
         return pooling.read_least_squares(
@@ -198,7 +214,7 @@ class LeastSquaresPool(Pool):
 def make_pool(
     kind: Pooling, channels: int, *, heads: int, rank: int, generator: Generator | None = None
 ) -> Pool:
-    """The pool that a configuration names."""
+    """Make the pool that a configuration names."""
     match kind:
         case "mean":
             return MeanPool(channels)
@@ -213,15 +229,15 @@ def make_pool(
     raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, but is {kind!r}")
 
 
-class Summaries(NamedTuple):
-    """What cells read of the groups on some axes."""
+class GroupReadout(NamedTuple):
+    """What cells read from the groups on some axes."""
 
     rows: Tensor | None  # (G, O), already multiplied: that costs a row per group, not per cell
-    by_cell: tuple[Tensor, ...]  # (G, R) each, of pools that answer each cell in its own way
+    per_cell: tuple[Tensor, ...]  # (G, R) each, of pools that each cell reads in its own way
 
 
 class PooledTerm(nn.Module):
-    """One term of a layer: pool the cells that agree on some axes, multiply, give back."""
+    """One term of a layer: pool the cells that agree on some axes, multiply, spread again."""
 
     def __init__(
         self,
@@ -245,46 +261,53 @@ class PooledTerm(nn.Module):
             [uniform((pool.channels, out_channels), fan_in, generator) for pool in self.pools]
         )
 
-    def summaries(self, states: tuple[State, ...], dtype: torch.dtype) -> Summaries:
-        """What there is to read of each group, from the states of its pools."""
-        known = list(zip(self.pools, states, self.weights, strict=True))
-        by_cell = tuple(pool.summary(state).to(dtype) for pool, state, _ in known if pool.by_cell)
-        by_group = [each for each in known if not each[0].by_cell]
-        if not by_group:
-            return Summaries(None, by_cell)
-        rows = _rows_at_once(by_group)
+    def readout(self, states: tuple[State, ...], dtype: torch.dtype) -> GroupReadout:
+        """Prepare what cells read, from the states of the pools."""
+        terms = list(zip(self.pools, states, self.weights, strict=True))
+        per_cell = tuple(
+            pool.summarise(state).to(dtype) for pool, state, _ in terms if pool.per_cell
+        )
+        per_group = [term for term in terms if not term[0].per_cell]
+        if not per_group:
+            return GroupReadout(None, per_cell)
+        rows = _rows_fused(per_group)
         if rows is not None:
-            return Summaries(rows, by_cell)
-        summary = torch.cat([pool.summary(state).to(dtype) for pool, state, _ in by_group], dim=-1)
+            return GroupReadout(rows, per_cell)
+        summary = torch.cat(
+            [pool.summarise(state).to(dtype) for pool, state, _ in per_group], dim=-1
+        )
         # Groups are few: one product in full precision is cheaper than several in half.
         narrow = torch.is_autocast_enabled(summary.device.type)
         with torch.autocast(summary.device.type, enabled=False) if narrow else nullcontext():
-            return Summaries(summary @ torch.cat([weight for *_, weight in by_group]), by_cell)
+            rows = summary @ torch.cat([weight for *_, weight in per_group])
+        return GroupReadout(rows, per_cell)
 
-    def answers(self, summaries: Summaries, values: Tensor, groups: AnyGroups) -> Tensor | None:
-        """What cells read that depends on themselves: (E, O)."""
-        if not summaries.by_cell:
+    def read_per_cell(
+        self, readout: GroupReadout, values: Tensor, groups: AnyGroups
+    ) -> Tensor | None:
+        """Read the pools whose reading depends on the cell itself: (E, O), None without any."""
+        if not readout.per_cell:
             return None
         total = None
-        weights = [w for pool, w in zip(self.pools, self.weights, strict=True) if pool.by_cell]
-        pools = [pool for pool in self.pools if pool.by_cell]
-        for pool, summary, weight in zip(pools, summaries.by_cell, weights, strict=True):
-            more = pool.answer(spread(summary, groups), values) @ weight
+        weights = [w for pool, w in zip(self.pools, self.weights, strict=True) if pool.per_cell]
+        pools = [pool for pool in self.pools if pool.per_cell]
+        for pool, summary, weight in zip(pools, readout.per_cell, weights, strict=True):
+            more = pool.read(spread(summary, groups), values) @ weight
             total = more if total is None else total + more
         return total
 
 
-def _rows_at_once(known: Sequence[tuple[Pool, State, Tensor]]) -> Tensor | None:
-    """Summaries times weights by one kernel, for an average, attention and counts on a GPU."""
-    by_kind = {type(pool): (state, weight) for pool, state, weight in known}
+def _rows_fused(terms: Sequence[tuple[Pool, State, Tensor]]) -> Tensor | None:
+    """Multiply summaries by weights in one kernel, for mean, attention and counts on a GPU."""
+    by_kind = {type(pool): (state, weight) for pool, state, weight in terms}
     kinds = {MeanPool, AttentionPool, CountPool}
-    if not known[0][1][-1].is_cuda or len(by_kind) < len(known) or not set(by_kind) <= kinds:
+    if not terms[0][1][-1].is_cuda or len(by_kind) < len(terms) or not set(by_kind) <= kinds:
         return None
     from exchangeable.kernels import Sums, Weights, summable, summarised
 
     (total, _), mean = by_kind.get(MeanPool, ((None, None), None))
     (_, weight, weighted, _), attention = by_kind.get(AttentionPool, ((None,) * 4, None))
     _, counts = by_kind.get(CountPool, ((), None))
-    sums = Sums(known[0][1][-1], total, weight, weighted)
+    sums = Sums(terms[0][1][-1], total, weight, weighted)
     weights = Weights(mean, attention, counts)
     return summarised(sums, weights) if summable(sums, weights) else None

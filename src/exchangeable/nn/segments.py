@@ -1,8 +1,8 @@
-"""Sums over groups of rows, and rows given back to their group: each is the other's gradient.
+"""Sums over groups of rows, and rows spread to the cells of a group: each is the other's gradient.
 
 The rows of a group are brought together once, by sorting, and are then added up group by group,
 always in the same order. On a CPU that is several times as fast as adding row after row to
-where it belongs, and uses all cores; on a GPU it needs no atomic additions, whose order varies.
+its group, and uses all cores; on a GPU it needs no atomic additions, whose order varies.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch.nn import functional
 
 from exchangeable.arrays.groups import Groups
 
-# In float32 a total of millions no longer notices small numbers: a million times 3.6, added one
-# after the other, came to 0.9 % too little. Sums of parts do not.
-_SUMMED_AT_ONCE = 4096
+# In float32 a total of millions loses small numbers: a million times 3.6, added one after the
+# other, came to 0.9 % too little. Sums of parts do not.
+_MAX_ROWS_PER_SUM = 4096
 
 
-def fast(values: Tensor, *, outputs: int = 1, heads: int = 1) -> bool:
+def has_kernels(values: Tensor, *, outputs: int = 1, heads: int = 1) -> bool:
     """Whether there are kernels for these values: on a GPU, where Triton is installed."""
     if not values.is_cuda:
         return False
@@ -32,7 +32,7 @@ def fast(values: Tensor, *, outputs: int = 1, heads: int = 1) -> bool:
 def segment_sum(values: Tensor, groups: Groups) -> Tensor:
     """Add up the rows of each group's writers: (E, ...) -> (G, ...). An empty group gives 0."""
     if values.ndim == 2 and not values.requires_grad:
-        return _summed(values, groups)
+        return _sum_rows(values, groups)
     flat = _SegmentSum.apply(values.flatten(1), groups)  # type: ignore[no-untyped-call]
     return flat.unflatten(1, values.shape[1:]) if values.ndim != 2 else flat
 
@@ -40,7 +40,7 @@ def segment_sum(values: Tensor, groups: Groups) -> Tensor:
 def gather(rows: Tensor, groups: Groups) -> Tensor:
     """Give every cell the row of its group: (G, ...) -> (E, ...).
 
-    There may be rows of more groups than these cells meet.
+    ``rows`` may hold more groups than these cells meet.
     """
     if len(rows) != groups.number:
         rows = rows[groups.start : groups.start + groups.number]
@@ -54,13 +54,13 @@ class _SegmentSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, groups: Groups) -> Tensor:
         ctx.groups = groups
-        return _summed(values, groups)
+        return _sum_rows(values, groups)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        given = _Gather.apply(gradient, ctx.groups)  # type: ignore[no-untyped-call]
+        spread = _Gather.apply(gradient, ctx.groups)  # type: ignore[no-untyped-call]
         writers = ctx.groups.writers
-        return given if writers is None else given * writers.unsqueeze(1), None
+        return spread if writers is None else spread * writers.unsqueeze(1), None
 
 
 class _Gather(torch.autograd.Function):
@@ -71,44 +71,44 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        # A sum over all that read, which half precision cannot hold.
-        everyone = ctx.groups.whole or ctx.groups
+        # A sum over all cells that read, which half precision cannot hold.
+        readers = ctx.groups.whole or ctx.groups
         half = gradient.dtype in (torch.float16, torch.bfloat16)
         wide = gradient.float() if half else gradient
-        total = _SegmentSum.apply(wide, everyone)  # type: ignore[no-untyped-call]
+        total = _SegmentSum.apply(wide, readers)  # type: ignore[no-untyped-call]
         return total.to(gradient.dtype), None
 
 
-def _summed(values: Tensor, groups: Groups) -> Tensor:
+def _sum_rows(values: Tensor, groups: Groups) -> Tensor:
     if not len(values) or not values.shape[1]:
         return values.new_zeros(groups.number, values.shape[1])
-    if fast(values):
+    if has_kernels(values):
         from exchangeable import kernels
 
         return kernels.segment_sum(values, groups.runs, groups.writers)
     if groups.number == 1:
         if groups.writers is None:
             return values.sum(dim=0, keepdim=True)
-        # In parts, as whole columns are summed: one after the other would lose small numbers.
-        writers = groups.writers.to(values).split(_SUMMED_AT_ONCE)
-        pieces = zip(writers, values.split(_SUMMED_AT_ONCE), strict=True)
-        return torch.stack([some @ piece for some, piece in pieces]).sum(dim=0, keepdim=True)
-    starts, parts = groups.bags(_SUMMED_AT_ONCE)
-    # Detached: torch prepares for a gradient of its own otherwise, which takes ten times as long.
+        # In parts, as torch sums whole columns: one after the other would lose small numbers.
+        writers = groups.writers.to(values).split(_MAX_ROWS_PER_SUM)
+        pieces = zip(writers, values.split(_MAX_ROWS_PER_SUM), strict=True)
+        return torch.stack([mask @ piece for mask, piece in pieces]).sum(dim=0, keepdim=True)
+    starts, parts = groups.bags(_MAX_ROWS_PER_SUM)
+    # Detached: otherwise torch prepares a gradient of its own, which takes ten times as long.
     sums = functional.embedding_bag(groups.order, values.detach(), starts, mode="sum")
     if parts is None:
         return sums
-    each = torch.arange(len(sums), device=sums.device)
-    return functional.embedding_bag(each, sums, parts, mode="sum")
+    positions = torch.arange(len(sums), device=sums.device)
+    return functional.embedding_bag(positions, sums, parts, mode="sum")
 
 
 def segment_max(values: Tensor, groups: Groups) -> Tensor:
-    """The largest row of each group, by channel: (E, K) -> (G, K). An empty group gives -inf.
+    """Return the maximum of each group, by channel: (E, K) -> (G, K). An empty group gives -inf.
 
     No gradient passes through it.
     """
     values = values.detach()
-    if fast(values):
+    if has_kernels(values):
         from exchangeable import kernels
 
         return kernels.segment_max(values, groups.runs, groups.writers)

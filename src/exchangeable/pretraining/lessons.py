@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.support import Support
-from exchangeable.models.memory import ANCHOR, KNOWN_OF_AN_AXIS
 from exchangeable.models.prior import Prior
+from exchangeable.models.prior_channels import ANCHOR_CHANNELS, CHANNELS_PER_AXIS
 from exchangeable.pretraining.curriculum import Curriculum
 from exchangeable.pretraining.synthetic import draw_table
 from exchangeable.training.masking import Example, draw_mask
@@ -116,11 +116,12 @@ def rotate_axes(example: Example, by: int) -> Example:
     assert prior_values is not None
     order = cells.order
     axes = [(by + axis) % order for axis in range(order)]
-    by_axis = prior_values[:, ANCHOR:].unflatten(1, (order, KNOWN_OF_AN_AXIS))[:, axes].flatten(1)
+    anchor, others = prior_values[:, :ANCHOR_CHANNELS], prior_values[:, ANCHOR_CHANNELS:]
+    by_axis = others.unflatten(1, (order, CHANNELS_PER_AXIS))[:, axes].flatten(1)
     support = Support(cells.support.index[:, axes], tuple(cells.shape[a] for a in axes))
     return example._replace(
         cells=ExchangeableArray.unchecked(support, cells.values),
-        prior_values=torch.cat([prior_values[:, :ANCHOR], by_axis], dim=1),
+        prior_values=torch.cat([anchor, by_axis], dim=1),
     )
 
 

@@ -81,7 +81,10 @@ def relative_error(model: MemoryModel, example: Example) -> float:
     truth = example.cells.values[example.hide].squeeze(1).double()
     with autocast(truth.device, "auto"):
         outputs = model.predict_hidden(
-            example.cells, example.hide, encode=encoder(codec, stats), known=example.prior_values
+            example.cells,
+            example.hide,
+            encode=encoder(codec, stats),
+            prior_values=example.prior_values,
         )
     # The last two channels are the prior's; the others correct them.
     uncorrected = torch.cat([torch.zeros_like(outputs[:, :-2]), outputs[:, -2:]], dim=1)

@@ -170,7 +170,7 @@ def _predict_hidden(
             features,
             run.drops,
             encode=encoder(codec, stats),
-            known=prior_values,
+            prior_values=prior_values,
             plan=execution.plan,
             processes=execution.processes,
         )

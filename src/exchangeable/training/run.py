@@ -58,7 +58,7 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return self.model.device
 
     @property
     def share(self) -> float:

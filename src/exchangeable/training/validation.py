@@ -79,7 +79,7 @@ def validation_rmse(
         task.stats,
         task.features,
         prior=prior,
-        plan=execution.plan and replace(execution.plan, together=None),
+        plan=execution.plan and replace(execution.plan, chunk_cells=None),
         processes=execution.processes,
     )
     error = codec.read(outputs.double(), task.stats).mean() - task.validation.values.squeeze(1)

@@ -1,0 +1,44 @@
+"""Checks of the cells that a memory is read for, or extended by."""
+
+from __future__ import annotations
+
+import torch
+
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.support import Support
+
+
+def check_queries(queries: Support, shape: tuple[int, ...], device: torch.device) -> None:
+    """Raise unless the queries are cells of a table of ``shape``, on the device of the model."""
+    if not isinstance(queries, Support):
+        raise TypeError(f"queries must be a Support, but are a {type(queries).__name__}")
+    sizes = zip(queries.shape, shape, strict=False)
+    if queries.order != len(shape) or any(queried > size for queried, size in sizes):
+        raise ValueError(
+            f"queries must be cells of the table of shape {shape} that was read, but are of "
+            f"one of shape {queries.shape}; extend the memory with new members first"
+        )
+    if queries.index.device != device:
+        raise ValueError(
+            f"queries must be on {device}, as the model is, but are on {queries.index.device}"
+        )
+
+
+def check_extension(observed: ExchangeableArray, shape: tuple[int, ...]) -> None:
+    """Raise unless new cells come in an array that a table of ``shape`` can be extended to."""
+    sizes = zip(observed.shape, shape, strict=False)
+    if observed.order != len(shape) or any(new < old for new, old in sizes):
+        raise ValueError(
+            f"new cells must come in an array at least as large as the known one of shape "
+            f"{shape}, but come in one of shape {observed.shape}"
+        )
+
+
+def check_new_member(observed: ExchangeableArray, axis: int, shape: tuple[int, ...]) -> None:
+    """Raise unless a new member of ``axis`` is alone on it, in a table otherwise of ``shape``."""
+    expected = tuple(1 if a == axis else size for a, size in enumerate(shape))
+    if observed.shape != expected:
+        raise ValueError(
+            f"the cells of a new member of axis {axis} must come in an array of shape "
+            f"{expected}, but come in one of shape {observed.shape}"
+        )

@@ -1,0 +1,39 @@
+"""The channels that a prior gives for every cell, beside the values of observed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+PriorFunction = Callable[[Tensor], Tensor]
+"""Gives the prior's channels of any cells, observed or not: (Q, D) -> (Q, K)."""
+ANCHOR_CHANNELS = 2
+"""The first channels, a mean and a deviation: outputs are relative to them."""
+CHANNELS_PER_AXIS = 4
+"""Further channels for each axis: estimates from similar members."""
+
+
+def count_prior_channels(order: int) -> int:
+    """Return the number of a prior's channels for tables with ``order`` axes."""
+    return ANCHOR_CHANNELS + CHANNELS_PER_AXIS * order
+
+
+def append_prior(values: Tensor, prior_values: Tensor | None) -> Tensor:
+    """Append the prior's channels to the values of cells."""
+    return values if prior_values is None else torch.cat([values, prior_values.to(values)], dim=1)
+
+
+def append_anchor(outputs: Tensor, prior_values: Tensor | None) -> Tensor:
+    """Append the prior's mean and deviation, which outputs are relative to."""
+    anchor = None if prior_values is None else prior_values[:, :ANCHOR_CHANNELS]
+    return append_prior(outputs, anchor)
+
+
+def check_prior_values(prior_values: Tensor | None, cells: int, channels: int) -> None:
+    """Raise unless a prior gave ``channels`` channels for each cell; None where there are none."""
+    expected = (cells, channels) if channels else None
+    shape = None if prior_values is None else tuple(prior_values.shape)
+    if shape != expected:
+        raise ValueError(f"the prior's values must have shape {expected}, but have shape {shape}")

@@ -314,10 +314,8 @@ class ModelPredictor:
         known = self.features or (None,) * len(self.memory.shape)
         tensors = {f"{MEMBERS}{axis}": f for axis, f in enumerate(known) if f is not None}
         described = {**described, "facts": self.trained.facts}
-        return {**described, "calibration": list(self.calibration.quantiles)}, {
-            **weights,
-            **tensors,
-        }
+        described["calibration"] = list(self.calibration.quantiles)
+        return described, {**weights, **tensors}
 
 
 def fit_baseline(

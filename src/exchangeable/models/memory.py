@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.arrays.groups import Axes, GroupIndex, position
+from exchangeable.arrays.groups import Axes, GroupIndex, locate
 from exchangeable.arrays.support import Support
 from exchangeable.models.extend import all_axes, all_features, members_of, patched, touched_by
 from exchangeable.models.stream import Plan, Stream, answered
@@ -226,7 +226,7 @@ class MemoryModel(nn.Module):
             for axes in all_axes(self.layers)
         }
         found = {
-            axes: position(memory.group_index.positions_in(group_index, axes).to(own.device), own)
+            axes: locate(memory.group_index.positions_in(group_index, axes).to(own.device), own)
             for axes, own in touched.items()
         }
         pools, offered = [], []
@@ -284,7 +284,7 @@ class MemoryModel(nn.Module):
         its cells read what is there of the other axes, to which ``extend`` would add them.
         ``prior`` is one that knows the member.
         """
-        alone = memory.group_index.without(axis)
+        alone = memory.group_index.with_single_member(axis)
         if observed.shape != alone.shape:
             raise ValueError(
                 f"the cells of a new member of axis {axis} must come in an array of shape "

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.arrays.groups import keys_of
+from exchangeable.arrays.groups import group_keys
 from exchangeable.arrays.support import Support
 from exchangeable.models.configs import FactorizedConfig, SelfSupervisedConfig
 from exchangeable.models.memory import Encode, MemoryModel
@@ -276,7 +276,7 @@ def _with_zeros(
 ) -> tuple[ExchangeableArray, Tensor, Tensor]:
     """Observed and queried cells in one array, zeros where only queried; which, and where."""
     both = torch.cat([observed.support.index, queries.index])
-    keys, places = keys_of(both, tuple(range(observed.order)), observed.shape).unique(
+    keys, places = group_keys(both, tuple(range(observed.order)), observed.shape).unique(
         return_inverse=True
     )
     cells = both.new_zeros(len(keys), observed.order).index_copy(0, places, both)

@@ -72,7 +72,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         # A sum over all that read, which half precision cannot hold.
-        everyone = ctx.groups.whole or ctx.groups
+        everyone = ctx.groups.unmasked or ctx.groups
         half = gradient.dtype in (torch.float16, torch.bfloat16)
         wide = gradient.float() if half else gradient
         total = _SegmentSum.apply(wide, everyone)  # type: ignore[no-untyped-call]
@@ -95,7 +95,7 @@ def _summed(values: Tensor, groups: Groups) -> Tensor:
         return torch.stack([some @ piece for some, piece in pieces]).sum(dim=0, keepdim=True)
     starts, parts = groups.bags(_SUMMED_AT_ONCE)
     # Detached: torch prepares for a gradient of its own otherwise, which takes ten times as long.
-    sums = functional.embedding_bag(groups.order, values.detach(), starts, mode="sum")
+    sums = functional.embedding_bag(groups.permutation, values.detach(), starts, mode="sum")
     if parts is None:
         return sums
     each = torch.arange(len(sums), device=sums.device)

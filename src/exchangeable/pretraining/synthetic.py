@@ -94,7 +94,7 @@ def _draw_bias(rng: Generator, axis: SyntheticAxis) -> Floats:
 def _draw_signal(
     rng: Generator, biases: Sequence[Floats], interactions: Sequence[CellFunction]
 ) -> tuple[CellFunction, float]:
-    """Draw the sum of all but the noise, and the noise's variance: together they have variance 1."""
+    """Draw all but the noise, and the variance of the noise: together they have variance 1."""
     of_biases = rng.gamma(1.0, size=len(biases))
     of_parts = rng.gamma(1.5 / len(interactions), size=len(interactions)) * rng.uniform(0, 3.0)
     of_noise = rng.gamma(1.5) + 0.05

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from exchangeable import Completer, ResidualConfig, TrainedModel, TrainingConfig
-from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.models.configs import build
 from exchangeable.values.codecs import codec_for
 
@@ -33,7 +34,8 @@ def main() -> None:
     config = ResidualConfig(codec.in_channels, codec.out_channels)
     trained = TrainedModel(config, codec, build(config).eval(), TrainingConfig(), "random", {})
     started = time.perf_counter()
-    completer.predictor_ = ModelPredictor.of(trained, completer.cells_)
+    predictor = ModelPredictor.of(trained, completer.cells_)
+    completer.fitted_ = replace(completer.fitted_, predictor=predictor)
     results.append(measure("8 x 64, attention", completer, time.perf_counter() - started))
     print(json.dumps(results))
 

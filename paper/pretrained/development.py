@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from exchangeable import Completer, metrics
+from exchangeable.completion.inputs import encode_queries
 from exchangeable.runtime.files import write_whole
 from exchangeable.values.distributions import Distribution
 from paper.lib import problems, runs
@@ -106,7 +107,9 @@ def predictions_of(name: str, asked: Asked) -> Distribution:
     problem = asked.problem
     completer = Completer(name, device="cpu", scale=problem.scale.kind)
     completer.fit(problem.index[asked.seen], problem.values[asked.seen])
-    return completer.predictor_.answer(completer._asked(problem.index[asked.hidden]))
+    return completer.predictor_.predict(
+        encode_queries(completer.table_, problem.index[asked.hidden])
+    )
 
 
 def line(found: dict[str, Any]) -> str:

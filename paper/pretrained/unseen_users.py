@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 
 from exchangeable.arrays.cells import Cells
-from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.metrics import rmse
 from exchangeable.pretraining.bundled import bundled_model
 from paper.lib import problems
@@ -45,12 +45,12 @@ def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> t
         own, wanted = shown & (index[:, 0] == user), asked & (index[:, 0] == user)
         if not own.any() or not wanted.any():
             continue
-        predictor = others.newcomer(0, renamed[own], values[own])
+        predictor = others.for_new_member(0, renamed[own], values[own])
         assert predictor is not None
-        alone.append(predictor.answer(renamed[wanted]).mean().numpy())
+        alone.append(predictor.predict(renamed[wanted]).mean().numpy())
         truth.append(values[wanted])
     known = np.isin(index[:, 0], np.unique(index[shown, 0])) & asked
-    exact = together.answer(index[known]).mean().numpy()
+    exact = together.predict(index[known]).mean().numpy()
     return rmse(np.concatenate(truth), np.concatenate(alone)), rmse(values[known], exact)
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import kendalltau
-from sklearn.metrics import mean_absolute_error, ndcg_score, root_mean_squared_error
 
 from exchangeable.errors import InputError
 
@@ -25,12 +23,14 @@ def rmse(truth: ArrayLike, answers: ArrayLike) -> float:
     >>> rmse([1, 2], [1, 4])
     1.4142135623730951
     """
-    return float(root_mean_squared_error(*_numbers(truth=truth, answers=answers)))
+    actual, answered = _numbers(truth=truth, answers=answers)
+    return float(np.sqrt(((actual - answered) ** 2).mean()))
 
 
 def mae(truth: ArrayLike, answers: ArrayLike) -> float:
     """The mean absolute error."""
-    return float(mean_absolute_error(*_numbers(truth=truth, answers=answers)))
+    actual, answered = _numbers(truth=truth, answers=answers)
+    return float(np.abs(actual - answered).mean())
 
 
 def log_likelihood(log_probabilities: ArrayLike) -> float:
@@ -65,6 +65,8 @@ def concordance(truth: ArrayLike, answers: ArrayLike) -> float:
 
         tau_b = (right - wrong) / sqrt(pairs of different truth * pairs of different answers)
     """
+    from scipy.stats import kendalltau  # half a second to import, which other metrics do not need
+
     actual, answered = _numbers(truth=truth, answers=answers)
     untied, differing = _untied_pairs(actual), _untied_pairs(answered)
     if untied == 0:
@@ -82,6 +84,8 @@ def ndcg(truth: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 10) -
     logarithm of its place; equal answers share the gains of their places. Groups in which
     no order is better than another, as all truth is equal, are left out.
     """
+    from sklearn.metrics import ndcg_score  # a second to import
+
     actual, answered = _numbers(truth=truth, answers=answers)
     number, sizes = _groups(groups, len(actual))
     _check_whole("n", n, 1)

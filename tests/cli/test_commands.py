@@ -49,7 +49,7 @@ def done(*arguments):
 def test_complete_fills_what_is_empty_and_keeps_the_rest(here):
     result = done("complete", "ratings.csv")
     assert "7 cells of 4 user x 3 film" in result.output
-    assert "answered 2 cells, written to ratings.completed.csv" in result.output
+    assert "predicted 2 cells, written to ratings.completed.csv" in result.output
     frame = pl.read_csv(here / "ratings.completed.csv")
     assert frame.columns == ["user", "film", "rating", "low", "high"]
     assert frame["rating"].to_list()[:4] == [5, 4, 2, 1]
@@ -258,7 +258,7 @@ def test_evaluate_for_members_that_are_new(here, split):
 
 def test_doctor_finds_all_well(here):
     result = done("doctor")
-    assert "all is well" in result.output
+    assert "all checks passed" in result.output
     assert "torch" in result.output
     assert "FAIL" not in result.output
 

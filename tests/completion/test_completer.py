@@ -1,6 +1,8 @@
 """The estimator: labels in, labels out, the same answers however a table comes."""
 
 import copy
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,15 +10,17 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from sklearn.base import clone
+from sklearn import config_context
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import exchangeable
-from exchangeable.completion import predictors
+from exchangeable.completion import predictor
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
@@ -160,7 +164,20 @@ def test_recommendations_are_the_best_unseen_ones_in_order(fitted):
 def test_ties_are_in_the_order_of_labels():
     cells = [("u", "z"), ("v", "b"), ("w", "a"), ("w", "m")]
     completer = Completer("mean", scale="real").fit(cells, [1.0, 2.0, 3.0, 4.0])
-    assert [row[0] for row in completer.recommend("u", n=3)] == ["a", "b", "m"]
+    assert completer.recommend("u", n=3)["column 2"].to_list() == ["a", "b", "m"]
+
+
+@pytest.mark.parametrize("convert", [list, tuple, np.array])
+def test_cells_without_column_names_get_frames_with_labels_all_the_same(convert):
+    cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big"), ("cleo", "Big")]
+    completer = Completer("vmf").fit(convert(cells), [5, 4, 2, 1, 2])
+    best = completer.recommend("cleo", n=2)
+    assert isinstance(best, pl.DataFrame)
+    assert best.columns == ["column 2", "value", "low", "high"]
+    assert set(best["column 2"]) == {"Heat", "Alien"}
+    vectors = Completer("bmf").fit(convert(cells), [5, 4, 2, 1, 2]).factors()
+    assert isinstance(vectors, pl.DataFrame)
+    assert vectors["column 1"].to_list() == ["ann", "bob", "cleo"]
 
 
 def test_a_new_member_is_recommended_to_from_ratings_that_are_not_kept(fitted):
@@ -185,7 +202,7 @@ def test_the_quick_way_to_a_newcomer_gives_about_what_an_update_would(fitted, mo
     ratings = dict(zip(LABELS[other].unique().sort()[:6], [5, 1, 4, 2, 5, 3], strict=True))
     quick = completer.recommend("newcomer", n=8, axis=axis, ratings=ratings)
     updated = Completer(model)
-    updated._take(completer._fitted())
+    updated.fitted_ = completer.fitted_
     cells = [("newcomer", o) if axis == "member" else (o, "newcomer") for o in ratings]
     updated.update(cells, list(ratings.values()))
     # An update adds the new cells to the pools of the other axis too, which changes little.
@@ -197,7 +214,7 @@ def test_the_quick_way_to_a_newcomer_gives_about_what_an_update_would(fitted, mo
 def test_recommendations_are_the_same_however_many_cells_are_answered_together(fitted, monkeypatch):
     completer = fitted("pretrained")
     together = completer.recommend(LABELS["member"][0], n=7)
-    monkeypatch.setattr(predictors, "READ_TOGETHER", 5)
+    monkeypatch.setattr(predictor, "CELLS_PER_CHUNK", 5)
     apart = completer.recommend(LABELS["member"][0], n=7)
     assert apart["film"].to_list() == together["film"].to_list()
     for column in together.columns[1:]:
@@ -244,9 +261,9 @@ def test_a_new_row_is_answered_nearly_as_if_it_had_been_there(model):
         cells = pl.concat([LABELS.filter(~own), LABELS.filter(own)])
         trained = completer.predictor_.trained
         whole = Completer("mean").fit(cells, np.concatenate([RATINGS[~own], RATINGS[own]]))
-        predictor = ModelPredictor.of(trained, whole.cells_)
+        together = ModelPredictor.of(trained, whole.cells_)
         asked = whole.table_.cells([(member, film) for film in LABELS["film"].unique().sort()])
-        expected = predictor.answer(asked).mean().numpy()
+        expected = together.predict(asked).mean().numpy()
     else:
         whole = Completer(model).fit(LABELS, RATINGS)
         expected = whole.predict([(member, film) for film in LABELS["film"].unique().sort()])
@@ -270,7 +287,7 @@ def test_a_cell_that_was_known_takes_its_new_value():
     refreshed = ModelPredictor.of(model.predictor_.trained, model.cells_)
     index = model.table_.cells(ASKED)
     np.testing.assert_array_equal(
-        model.predict(ASKED), refreshed.answer(index).mean().double().numpy()
+        model.predict(ASKED), refreshed.predict(index).mean().double().numpy()
     )
 
 
@@ -670,12 +687,67 @@ def test_it_is_cloned_scored_and_searched_as_scikit_learn_does():
     assert search.best_params_ == {"model": "bias"}
 
 
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"model": "bias"}, {"model": "vmf", "seed": 3, "memory": "4GB"}, {"training": SHORT}],
+)
+def test_parameters_and_representations_are_those_of_scikit_learn_s_own_base(params):
+    twin = type("Completer", (Completer, BaseEstimator), {"__init__": Completer.__init__})
+    completer, expected = Completer(**params), twin(**params)
+    assert list(completer.get_params()) == list(BaseEstimator.get_params(expected))
+    if "training" not in params:  # scikit-learn shortens what is longer than a line
+        assert repr(completer) == BaseEstimator.__repr__(expected)
+    with pytest.raises(ValueError, match="Invalid parameter 'studio' for estimator Completer"):
+        completer.set_params(studio=1)
+    assert "<style>" in completer._repr_html_()
+    assert completer._repr_mimebundle_()["text/plain"] == repr(completer)
+    assert is_regressor(completer)
+    assert get_tags(completer).input_tags.string
+
+
+def test_scikit_learn_routes_features_to_fit():
+    with config_context(enable_metadata_routing=True):
+        completer = Completer("bias").set_fit_request(features=True)
+        assert completer.get_metadata_routing().fit.requests["features"] is True
+        assert clone(completer).get_metadata_routing().fit.requests["features"] is True
+
+
+def test_real_numbers_have_no_probabilities():
+    completer = Completer("bias").fit([("a", "x"), ("a", "y"), ("b", "x")], [0.12, 0.345, 6.7])
+    assert not hasattr(completer, "predict_proba")
+    assert "predict_proba" not in dir(completer)
+    assert hasattr(Completer(), "predict_proba")
+    with pytest.raises(AttributeError, match="'Completer' has no attribute 'predict_proba'"):
+        completer.predict_proba([("a", "x")])
+
+
+def test_plain_use_imports_neither_scikit_learn_nor_other_extras():
+    script = """
+import sys
+import exchangeable as ex
+cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big"), ("cleo", "Alien")]
+completer = ex.Completer().fit(cells, [5, 4, 2, 1, 5])
+completer.predict([("bob", "Alien")])
+completer.predict_interval([("bob", "Alien")])
+completer.predict_proba([("bob", "Alien")])
+completer.recommend("cleo", n=2)
+completer.recommend("dora", n=2, ratings={"Big": 5})
+completer.update([("dora", "Big")], [5])
+repr(completer)
+heavy = {"sklearn", "matplotlib", "h5py", "pooch", "rich", "typer", "pandas", "pyarrow"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 DECLARED = {
     "check_regressors_no_decision_function": "values on a scale with levels have probabilities",
     "check_array_api_input": "labels are not numbers, so other array libraries have no say",
 }
 
 
+@pytest.mark.filterwarnings("ignore:Estimator Completer does not inherit")  # nor need it
 def test_every_check_of_scikit_learn_that_applies_passes():
     # Its tables repeat cells, which a Completer is to be told what to do with.
     ran = 0
@@ -758,7 +830,7 @@ def test_a_limit_of_memory_is_kept_wherever_cells_are_read(tmp_path):
     assert len(expected) == 3
     completer.update([("newcomer", film)], [5])
     assert not completer.predictor_.memory.pools
-    assert completer.folded_ == 0
+    assert completer.fitted_.cells_since_refresh == 0
     completer.save(tmp_path / "saved")
     loaded = Completer.load(tmp_path / "saved")
     assert loaded.memory == "2MB"

@@ -343,14 +343,14 @@ def test_rows_that_come_in_order_give_the_answers_that_others_do(model):
 
 @pytest.mark.parametrize("kept", [0, 1, 50])
 def test_new_cells_take_the_places_of_known_ones_wherever_these_stand(monkeypatch, kept):
-    monkeypatch.setattr(update, "_AT_ONCE", 7)
+    monkeypatch.setattr(update, "_CELLS_PER_SEARCH", 7)
     cells = list(product(range(10), range(8)))
     draws = np.random.default_rng(1)
     known = [cells[n] for n in draws.permutation(80)[:60]]
     given = [*[known[n] for n in draws.permutation(60)[:kept]], *(set(cells) - set(known))]
     old = Cells(np.array(known), np.zeros(60), (10, 8), Scale("real"))
     values = np.arange(1.0, len(given) + 1)
-    found, places, replaced = update._merged(old, np.array(given), values, (10, 8))
+    found, places, replaced = update._merge(old, np.array(given), values, (10, 8))
     assert [tuple(row) for row in found.index[places].tolist()] == given
     assert found.values[places].tolist() == values.tolist()
     assert [tuple(row) for row in found.index[:60].tolist()] == known
@@ -405,22 +405,22 @@ def test_looking_for_duplicates_takes_one_number_for_each_row():
 def test_answers_are_written_block_by_block_as_they_are_in_a_frame(tmp_path, monkeypatch, ratings):
     frame = pl.DataFrame({"user": LABELS["strings"], "film": FILMS, "rating": ratings})
     table = Table.read(written(tmp_path, frame))
-    asked = fill.Asked.of(table)
-    assert asked.number == frame["rating"].null_count()
+    request = fill.FillRequest.of(table)
+    assert request.missing == frame["rating"].null_count()
     completer = Completer("bias").fit_table(table.in_label_order(in_place=True))
-    answered = asked.answered(completer)
-    whole = answered.frame()
+    filled = fill.fill(completer.fitted_, request)
+    whole = filled.frame()
     assert whole.select("user", "film").equals(frame.select("user", "film"))
     known = frame["rating"].is_not_null()
     assert whole.filter(known)["rating"].equals(frame.filter(known)["rating"])
     assert whole.filter(known)["low"].null_count() == known.sum()
     cells = frame.filter(~known).select("user", "film")
     assert whole.filter(~known)["rating"].to_list() == completer.predict(cells).tolist()
-    monkeypatch.setattr(fill, "_WRITTEN_AT_ONCE", 2)
-    answered.write_parquet(tmp_path / "out.parquet")
+    monkeypatch.setattr(fill, "_ROWS_PER_BLOCK", 2)
+    filled.write_parquet(tmp_path / "out.parquet")
     assert pl.read_parquet(tmp_path / "out.parquet").equals(whole)
     for separator in ",\t":
-        answered.write_csv(tmp_path / "out.csv", separator=separator)
+        filled.write_csv(tmp_path / "out.csv", separator=separator)
         whole.write_csv(tmp_path / "whole.csv", separator=separator)
         assert (tmp_path / "out.csv").read_text() == (tmp_path / "whole.csv").read_text()
     assert fill.complete(frame, model="bias").equals(whole)

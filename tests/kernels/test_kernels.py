@@ -110,30 +110,30 @@ def assert_same_gradients(outputs, expected, inputs, references, draw, kind):
 
 
 def test_chunks_hold_every_cell_once_and_never_cells_of_two_groups(monkeypatch):
-    monkeypatch.setattr(runs_module, "CHUNK", 4)
+    monkeypatch.setattr(runs_module, "CELLS_PER_CHUNK", 4)
     ids = torch.randint(7, (100,)) * 2  # odd groups are empty
     runs = Runs.of(ids, 15)
-    assert runs.order.sort().values.tolist() == list(range(100))
+    assert runs.permutation.sort().values.tolist() == list(range(100))
     starts = runs.chunk_starts.tolist()
     assert max(b - a for a, b in itertools.pairwise(starts)) <= 4
     for group in range(15):
         first, last = runs.group_chunks[group], runs.group_chunks[group + 1]
-        cells = runs.order[starts[first] : starts[last]].long()
+        cells = runs.permutation[starts[first] : starts[last]].long()
         assert cells.tolist() == (ids == group).nonzero().flatten().tolist()
-    assert runs.most == runs.group_chunks.diff().max()
+    assert runs.max_chunks == runs.group_chunks.diff().max()
 
 
 def test_a_group_of_any_size_has_only_so_many_chunks(monkeypatch):
-    monkeypatch.setattr(runs_module, "CHUNK", 2)
-    monkeypatch.setattr(runs_module, "PARTS", 8)
+    monkeypatch.setattr(runs_module, "CELLS_PER_CHUNK", 2)
+    monkeypatch.setattr(runs_module, "MAX_CHUNKS_PER_GROUP", 8)
     runs = Runs.of(torch.zeros(1000, dtype=torch.int64), 1)
-    assert runs.chunks == runs.most == 8
+    assert runs.chunks == runs.max_chunks == 8
     assert runs.is_sorted
 
 
 def test_runs_of_no_cells_have_no_chunks():
     runs = Runs.of(torch.zeros(0, dtype=torch.int64), 3)
-    assert (runs.chunks, runs.most, runs.group_chunks.tolist()) == (0, 0, [0, 0, 0, 0])
+    assert (runs.chunks, runs.max_chunks, runs.group_chunks.tolist()) == (0, 0, [0, 0, 0, 0])
 
 
 # Sums and maxima -------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_sums_and_maxima_are_those_of_each_group(cells, groups, channels, writin
 
 @needs_triton
 def test_a_group_of_many_chunks_is_summed_whole(monkeypatch):
-    monkeypatch.setattr(runs_module, "CHUNK", 16)
+    monkeypatch.setattr(runs_module, "CELLS_PER_CHUNK", 16)
     case = Case(500, [1, 3], 128)  # more chunks than a block of so many channels holds
     for ids, runs, number in zip(case.ids, case.runs, case.numbers, strict=True):
         expected = sums(case.values.double(), ids, number, None)
@@ -254,14 +254,16 @@ def test_attention_is_that_of_each_group(cells, groups, channels, heads, writing
 @needs_triton
 @pytest.mark.parametrize("most", [7, 4, 1])
 def test_seven_groupings_as_of_an_array_of_order_three(monkeypatch, most):
-    monkeypatch.setattr(pool_module, "MOST_GROUPINGS", most)  # fewer: several kernels
+    monkeypatch.setattr(pool_module, "MAX_GROUPINGS", most)  # fewer: several kernels
     check_attention(Case(120, [1, 4, 5, 3, 20, 30, 25], 8, writing=0.7), 2)
 
 
 @needs_triton
 def test_chunks_are_rescaled_to_the_peak_of_their_group(monkeypatch):
-    monkeypatch.setattr(runs_module, "CHUNK", 16)
-    monkeypatch.setattr(runs_module, "BUNDLE", 4)  # so that all cells are several of them
+    monkeypatch.setattr(runs_module, "CELLS_PER_CHUNK", 16)
+    monkeypatch.setattr(
+        runs_module, "CHUNKS_PER_BUNDLE", 4
+    )  # so that all cells are several of them
     case = Case(400, [1, 4], 128, writing=0.9)  # more chunks than one block holds
     case.values *= torch.linspace(0.1, 5, 400)[:, None]  # peaks rise from chunk to chunk
     check_attention(case, 2)
@@ -492,9 +494,9 @@ def test_summaries_are_averages_times_weights(groups, channels, outputs, heads, 
     references = {name: wide(one) for name, one in there.items()}
     sums = kernels.Sums(count.to(HOME), *(inputs.get(n) for n in ("total", "weight", "weighted")))
     weights = kernels.Weights(*(inputs.get(n) for n in ("mean", "attention", "counts")))
-    assert kernels.summable(sums, weights)
+    assert kernels.can_summarise(sums, weights)
     expected = summaries(count.double(), *(references.get(name) for name in given))
-    found = kernels.summarised(sums, weights)
+    found = kernels.summarise(sums, weights)
     assert_same_gradients([found], [expected], inputs, references, draw, torch.float32)
 
 
@@ -502,11 +504,11 @@ def test_summaries_are_averages_times_weights(groups, channels, outputs, heads, 
 def test_wide_or_double_summaries_are_left_to_torch():
     count, total = torch.ones(3, 1).to(HOME), torch.ones(3, 256).to(HOME)
     wide_weights = kernels.Weights(torch.ones(256, 256).to(HOME))
-    assert not kernels.summable(kernels.Sums(count, total), wide_weights)
+    assert not kernels.can_summarise(kernels.Sums(count, total), wide_weights)
     narrow = kernels.Weights(torch.ones(256, 16).to(HOME))
-    assert kernels.summable(kernels.Sums(count, total), narrow)
-    assert not kernels.summable(kernels.Sums(count.double(), total.double()), narrow)
-    assert not kernels.summable(kernels.Sums(count), kernels.Weights(counts=narrow.mean))
+    assert kernels.can_summarise(kernels.Sums(count, total), narrow)
+    assert not kernels.can_summarise(kernels.Sums(count.double(), total.double()), narrow)
+    assert not kernels.can_summarise(kernels.Sums(count), kernels.Weights(counts=narrow.mean))
 
 
 # Use -------------------------------------------------------------------------------------
@@ -516,6 +518,6 @@ def test_float64_and_wide_arrays_are_left_to_torch():
     values = torch.zeros(3, 4)
     assert not kernels.supported(values.double())
     assert not kernels.supported(values, outputs=300)
-    assert not kernels.supported(values, heads=launch.MOST_HEADS + 1)
+    assert not kernels.supported(values, heads=launch.MAX_HEADS + 1)
     assert not kernels.supported(torch.zeros(3, 300))
     assert kernels.supported(values) == kernels.available(values) == (TRITON and INTERPRETED)

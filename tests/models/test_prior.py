@@ -14,7 +14,7 @@ from exchangeable.arrays.support import Support
 from exchangeable.baselines import Bias, VariationalFactorization, similarity, unfolding
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.models.configs import ResidualConfig, build
 from exchangeable.models.prior import Prior
 from exchangeable.models.stream import Plan
@@ -115,7 +115,7 @@ def test_before_training_answers_are_those_of_the_factorization():
     table = ratings((60, 40))
     hide = torch.arange(len(table)) % 5 == 0
     seen, asked = table.take(~hide), table.support.index[hide].numpy()
-    found = predictor(seen).answer(asked).mean().numpy()
+    found = predictor(seen).predict(asked).mean().numpy()
     index, values = seen.support.index.numpy(), seen.values.squeeze(1).numpy()
     share = Prior.of(seen, reference_of(seen), 2).trust.share
     assert share > 0.9
@@ -191,14 +191,14 @@ def test_relabelling_a_table_relabels_the_answers(shape):
     asked = every_cell(shape)
     there = np.stack([move.numpy()[asked[:, d]] for d, move in enumerate(moves)], axis=1)
     plain, other = (predictor(one, config) for one in (table, moved))
-    found, expected = other.answer(there).mean(), plain.answer(asked).mean()
+    found, expected = other.predict(there).mean(), plain.predict(asked).mean()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_answers_say_more_than_the_biases_do():
     table = ratings((60, 40))
     hide = torch.arange(len(table)) % 5 == 0
-    answers = predictor(table.take(~hide)).answer(table.support.index[hide].numpy())
+    answers = predictor(table.take(~hide)).predict(table.support.index[hide].numpy())
     error = (answers.mean() - table.values[hide].squeeze(1)).square().mean().sqrt()
     bias = Completer("bias").fit(*labelled(table.take(~hide)))
     cells, values = labelled(table.take(hide))
@@ -213,7 +213,7 @@ def labelled(table):
 
 def test_members_nobody_knows_and_tables_without_cells_have_answers_too():
     asked = np.array([[-1, 3], [2, -1], [-1, -1]])
-    assert predictor(ratings()).answer(asked).mean().isfinite().all()
+    assert predictor(ratings()).predict(asked).mean().isfinite().all()
     empty = ratings().take(torch.zeros(len(ratings()), dtype=torch.bool))
     found = Prior.of(empty, ValueStats(STARS, 3.0, 1.0, (3.0,)), 2)(torch.zeros(1, 2).long())
     # Nobody is there to say anything.
@@ -223,7 +223,7 @@ def test_members_nobody_knows_and_tables_without_cells_have_answers_too():
 def test_equal_values_are_answered_with_themselves():
     table = ratings()
     same = table.with_values(torch.full_like(table.values, 4.0))
-    found = predictor(same).answer(every_cell((25, 18))).mean()
+    found = predictor(same).predict(every_cell((25, 18))).mean()
     assert found.tolist() == pytest.approx([4.0] * 450, abs=0.2)
 
 
@@ -290,12 +290,12 @@ def test_a_new_member_is_predicted_as_if_all_had_been_read_together():
     own = table.take(new)
     index = own.support.index.clone()
     index[:, 0] = 0
-    alone = known.newcomer(0, index.numpy(), own.values.squeeze(1).numpy())
+    alone = known.for_new_member(0, index.numpy(), own.values.squeeze(1).numpy())
     asked = every_cell((1, 30))
-    together = predictor(table).answer(asked + np.array([39, 0]))
-    far = (alone.answer(asked).mean() - together.mean()).abs()
+    together = predictor(table).predict(asked + np.array([39, 0]))
+    far = (alone.predict(asked).mean() - together.mean()).abs()
     assert far.mean() < 0.1
-    nobody = known.answer(np.stack([np.full(30, -1), np.arange(30)], axis=1))
+    nobody = known.predict(np.stack([np.full(30, -1), np.arange(30)], axis=1))
     assert far.mean() < 0.3 * (nobody.mean() - together.mean()).abs().mean()
 
 
@@ -311,9 +311,9 @@ def test_an_update_moves_the_prior_of_those_it_meets():
     updated = ModelPredictor.of(trained, first).updated(cells, changed, replaced=False)
     fresh = ModelPredictor.of(trained, cells)
     asked = every_cell(table.shape)
-    before = ModelPredictor.of(trained, first).answer(asked).mean()
-    far = (updated.answer(asked).mean() - fresh.answer(asked).mean()).square().mean()
-    assert far < 0.3 * (before - fresh.answer(asked).mean()).square().mean()
+    before = ModelPredictor.of(trained, first).predict(asked).mean()
+    far = (updated.predict(asked).mean() - fresh.predict(asked).mean()).square().mean()
+    assert far < 0.3 * (before - fresh.predict(asked).mean()).square().mean()
 
 
 def test_a_saved_completer_answers_the_same(tmp_path):

@@ -173,7 +173,7 @@ def test_cells_that_only_read_do_not_count():
     groups = x.support.with_writers(writers).groups((0,))
     expected = x.support.take(writers).groups((0,))
     assert torch.equal(groups.sizes, expected.sizes)
-    assert torch.equal(groups.order.sort().values, writers.nonzero().squeeze(1))
+    assert torch.equal(groups.permutation.sort().values, writers.nonzero().squeeze(1))
     with pytest.raises(ValueError, match="writers must be a mask of shape"):
         x.support.with_writers(torch.ones(3, dtype=torch.bool))
 

@@ -11,8 +11,8 @@ import torch
 from exchangeable import Completer
 from exchangeable.arrays.cells import Cells
 from exchangeable.completion import select
-from exchangeable.completion.predictors import ModelPredictor
-from exchangeable.completion.select import Trial, tried
+from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.select import Comparison, compare_models
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage, rmse
@@ -134,36 +134,36 @@ def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypat
             weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
     monkeypatch.setattr(bundled, "bundled_model", lambda order: spoilt)
     chosen = Completer().fit(SHOWN, RATINGS[~HIDE])
-    assert chosen.model_name_ in select.SIMPLER
+    assert chosen.model_name_ in select.SIMPLER_MODELS
     assert any("does better here than the pretrained one" in note for note in chosen.notes_)
     plain = Completer(chosen.model_name_).fit(SHOWN, RATINGS[~HIDE])
     np.testing.assert_array_equal(chosen.predict(HIDDEN), plain.predict(HIDDEN))
 
 
 def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
-    trial = tried(completer.cells_, 0, torch.device("cpu"))
-    assert trial.hidden >= select.HIDDEN
-    assert trial.hidden < 0.3 * len(completer.cells_)
+    comparison = compare_models(completer.cells_, 0, torch.device("cpu"))
+    assert comparison.hidden >= select.TARGET_HIDDEN
+    assert comparison.hidden < 0.3 * len(completer.cells_)
     real = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
-    assert trial.rmse["pretrained"] == pytest.approx(real, rel=0.1)
-    assert 0.7 < trial.coverage < 0.9
+    assert comparison.rmse["pretrained"] == pytest.approx(real, rel=0.1)
+    assert 0.7 < comparison.coverage < 0.9
 
 
 def test_of_a_large_table_some_members_are_tried(completer, monkeypatch):
-    monkeypatch.setattr(select, "MOST", 2000)
-    cells = select._some(completer.cells_)
-    part = select._parts(cells)
+    monkeypatch.setattr(select, "MAX_CELLS", 2000)
+    cells = select._limit_cells(completer.cells_)
+    part = select._assign_folds(cells)
     assert 1000 < len(cells) < 3000
     own = completer.cells_.index[:, 0]
     kept = np.unique(cells.index[:, 0])
     assert len(cells) == np.isin(own, kept).sum()  # all cells of those that are kept
-    assert set(part) == set(range(select.PARTS))
-    assert 100 < tried(completer.cells_, 0, torch.device("cpu")).hidden < 0.5 * len(cells)
+    assert set(part) == set(range(select.FOLDS))
+    assert 100 < compare_models(completer.cells_, 0, torch.device("cpu")).hidden < 0.5 * len(cells)
 
 
 def test_a_tie_goes_to_the_pretrained_model():
     def best(**rmse):
-        return Trial(10, rmse, 0.8, UNCALIBRATED).best
+        return Comparison(10, rmse, 0.8, UNCALIBRATED).best
 
     assert best(pretrained=1.0, bias=1.0, vmf=2.0) == "pretrained"
     assert best(pretrained=1.1, bias=1.0, vmf=2.0) == "bias"
@@ -197,12 +197,12 @@ def test_a_tenth_is_hidden_however_little_biases_leave(noise):
     row, column = generator.normal(size=50), generator.normal(size=20)
     values = row[index[:, 0]] + column[index[:, 1]] + noise * generator.normal(size=len(index))
     found = Completer().fit(index, values)
-    part = select._parts(found.cells_)
+    part = select._assign_folds(found.cells_)
     counts = np.bincount(part, minlength=10) / len(part)
     assert counts.min() > 0.05
     assert counts.max() < 0.15
     if noise < 0.1:  # where there is next to nothing but biases, they are as good as it gets
-        assert found.model_name_ in select.SIMPLER
+        assert found.model_name_ in select.SIMPLER_MODELS
 
 
 SQUARE = np.argwhere(np.ones((10, 10)))
@@ -219,9 +219,9 @@ def test_members_of_large_tables_are_chosen_whatever_parts_their_cells_fall_in(m
     generator = np.random.default_rng(0)
     index = np.stack([np.arange(4000), generator.integers(0, 30, 4000)], axis=1)
     cells = Cells(index, generator.normal(size=4000), (4000, 30), Scale("real"))
-    monkeypatch.setattr(select, "MOST", 2000)
-    some = select._some(cells)
-    part = select._parts(some)
+    monkeypatch.setattr(select, "MAX_CELLS", 2000)
+    some = select._limit_cells(cells)
+    part = select._assign_folds(some)
     assert 1500 < len(some) < 2500
     assert np.bincount(part, minlength=10).max() < 0.15 * len(some)
 
@@ -233,9 +233,8 @@ def test_the_card_of_a_model_that_was_tuned_says_to_what(completer):
     assert twice.facts["trained on"].count("fingerprint") == 1
     assert twice.facts["trained on"].startswith("synthetic tables, then the table")
     elsewhere = Completer("pretrained").fit(SHOWN[:500], RATINGS[~HIDE][:500])
-    elsewhere._take(
-        replace(elsewhere._fitted(), predictor=replace(elsewhere.predictor_, trained=twice))
-    )
+    twin = replace(elsewhere.predictor_, trained=twice)
+    elsewhere.fitted_ = replace(elsewhere.fitted_, predictor=twin)
     third = elsewhere.finetune(training=quick).predictor_.trained
     assert third.facts["trained on"].startswith("synthetic tables, others, then the table")
 

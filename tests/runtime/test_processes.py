@@ -91,7 +91,7 @@ def test_the_commands_work_unchanged(ratings, tmp_path):
     complete = ["complete", ratings, "--model", tmp_path / "one", "--out"]
     run([str(part) for part in [*one, *complete, tmp_path / "one.csv"]])
     told = run(torchrun(2, "-m", "exchangeable", *complete, tmp_path / "two.csv"))
-    assert told.stdout.count("answered 50 cells") == 1
+    assert told.stdout.count("predicted 50 cells") == 1
     answers = [pl.read_csv(tmp_path / f"{name}.csv") for name in ("one", "two")]
     assert answers[0].columns == answers[1].columns
     for column in answers[0].columns:

@@ -17,9 +17,10 @@ from fastapi.testclient import TestClient
 from tests.support.service_engine import FILM, MEMBER, fit_bias, open_engine, until
 
 from exchangeable import Completer
-from exchangeable.cli.common import DEFAULTS, Output
-from exchangeable.cli.service import filled
-from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.cli.options import DEFAULTS
+from exchangeable.cli.output import Output
+from exchangeable.cli.service import prepare_store
+from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve import refresher, server
@@ -303,7 +304,7 @@ def test_a_saved_completer_is_found_from_wherever_it_is_served_again(tmp_path, m
     for place, table in ((".", "kept"), ("elsewhere", None), (".", "kept")):
         monkeypatch.chdir(tmp_path / place)
         store = Store.open(f"sqlite:///{tmp_path / 'kept.db'}")
-        filled(
+        prepare_store(
             store, table, table or "film-club", DEFAULTS, "auto", 0, "cpu", Output(as_json=False)
         )
         assert store.facts.source == str(tmp_path / "kept")
@@ -312,8 +313,8 @@ def test_a_saved_completer_is_found_from_wherever_it_is_served_again(tmp_path, m
         engine.close()
     shutil.rmtree(tmp_path / "kept")
     store = Store.open(f"sqlite:///{tmp_path / 'kept.db'}")
-    with pytest.raises(InputError, match="which is gone"):
-        filled(store, None, "film-club", DEFAULTS, "auto", 0, "cpu", Output(as_json=False))
+    with pytest.raises(InputError, match="which does not exist"):
+        prepare_store(store, None, "film-club", DEFAULTS, "auto", 0, "cpu", Output(as_json=False))
     store.close()
 
 

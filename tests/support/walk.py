@@ -8,7 +8,7 @@ between the two is skipped, so that a layer which torch calls is called by the m
 torch. A generator that goes on counts as a call; importing a module does not. All threads are
 traced. A room is the folder of a module. A room is re-entered where a function of it is called,
 from another room, while another call of it waits on the stack. Each walk is made twice in one
-process and the second is traced; with --first the first is, with all that is done once in a process.
+process and the second is traced; with --first the first one, with all one-off work.
 
 ``--rooms`` names a JSON file from a module's name below ``exchangeable`` to its room, for layouts
 without folders. The last line is JSON.

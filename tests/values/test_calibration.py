@@ -10,7 +10,8 @@ from scipy import stats
 
 from exchangeable import Completer
 from exchangeable.baselines.variational import VariationalFactorization
-from exchangeable.completion.predictors import fit_baseline, read_predictions
+from exchangeable.completion.baseline_predictor import fit_baseline
+from exchangeable.completion.predictor import read_predictions
 from exchangeable.completion.select import predict_and_rank
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
@@ -103,7 +104,7 @@ def test_what_was_found_stays_with_new_cells_and_new_members():
     new = [(99, 1), (99, 2)]
     assert completer.update(new, [0.5, 1.5]).predictor_.calibration == found
     assert completer.refresh().predictor_.calibration == found
-    newcomer = completer.predictor_.newcomer(0, np.array([[0, 1]]), np.array([0.5]))
+    newcomer = completer.predictor_.for_new_member(0, np.array([[0, 1]]), np.array([0.5]))
     assert newcomer.calibration == found
 
 
@@ -123,12 +124,12 @@ def test_who_answers_for_cells_left_out_never_saw_them():
     index, values = peaked_table(members=30)
     completer = Completer("pretrained").fit(index, values)
     model, cells = completer.predictor_, completer.cells_
-    parts = list(model.hidden(cells))
+    parts = list(model.holdouts(cells))
     assert len(parts) == prior.MAX_HOLDOUTS
     assert not np.any(sum(hidden.astype(int) for hidden, _ in parts) > 1)
     for number, (hidden, predictor) in enumerate(parts):
         other = replace(cells, values=np.where(hidden, 1e3, cells.values))
-        again, same = list(model.hidden(other))[number]
+        again, same = list(model.holdouts(other))[number]
         np.testing.assert_array_equal(again, hidden)
         asked = cells.index[hidden]
         (mine,) = read_predictions(predictor, asked, methodcaller("mean"))

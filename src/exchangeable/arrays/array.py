@@ -12,11 +12,11 @@ from torch import Tensor
 from exchangeable.arrays.checks import (
     check_values,
     checked_permutation,
-    floating,
+    describe_type,
     format_count,
     format_shape,
-    kind_of,
-    tensor_of,
+    to_floating,
+    to_tensor,
 )
 from exchangeable.arrays.support import Support
 
@@ -57,20 +57,20 @@ class ExchangeableArray:
 
     @classmethod
     def of(cls, index: ArrayLike, values: ArrayLike, shape: Sequence[int]) -> ExchangeableArray:
-        """Cells and their values from lists, numpy arrays or tensors: (E, D) and (E, K)."""
-        content, support = floating(tensor_of(values, "values")), Support.of(index, shape)
+        """Build from lists, numpy arrays or tensors: cells (E, D) and values (E, K)."""
+        content, support = to_floating(to_tensor(values, "values")), Support.of(index, shape)
         if content.shape == (0,):
             content = content.reshape(0, 1)
         return cls(support, content)
 
     @classmethod
     def from_dense(cls, dense: ArrayLike, observed: ArrayLike | None = None) -> ExchangeableArray:
-        """From a tensor (N_1, ..., N_D, K): the cells where ``observed`` (N_1, ..., N_D) is true.
+        """Take the cells of (N_1, ..., N_D, K) where ``observed`` (N_1, ..., N_D) is true.
 
-        All cells count as observed when no mask is given; missing ones that are marked by
-        NaN are left out with ``observed=~dense.isnan().any(-1)``.
+        Without a mask all cells count as observed; those marked by NaN are left out with
+        ``observed=~dense.isnan().any(-1)``.
         """
-        full = floating(tensor_of(dense, "dense"))
+        full = to_floating(to_tensor(dense, "dense"))
         if full.ndim < 2:
             raise ValueError(
                 f"dense must have shape (N_1, ..., N_D, K), but has shape {tuple(full.shape)}"
@@ -79,7 +79,7 @@ class ExchangeableArray:
         if observed is None:
             mask = torch.ones(shape, dtype=torch.bool, device=full.device)
         else:
-            mask = tensor_of(observed, "observed")
+            mask = to_tensor(observed, "observed")
         if mask.shape != shape or mask.dtype != torch.bool:
             raise ValueError(
                 f"observed must be a mask of shape {shape}, but is {mask.dtype} of shape "
@@ -89,31 +89,33 @@ class ExchangeableArray:
 
     @classmethod
     def from_scipy(cls, matrix: object) -> ExchangeableArray:
-        """From a scipy sparse array of any order: what it stores is observed, zeros included."""
+        """Convert a scipy sparse array; its stored entries are observed, zeros included."""
         from scipy.sparse import coo_array, issparse
 
         if not issparse(matrix):
-            raise ValueError(f"matrix must be a scipy sparse array, but is {kind_of(matrix)}")
+            raise ValueError(f"matrix must be a scipy sparse array, but is {describe_type(matrix)}")
         coo = coo_array(matrix)
         index = torch.stack([torch.as_tensor(axis, dtype=torch.int64) for axis in coo.coords], 1)
         return cls.of(index, torch.as_tensor(coo.data)[:, None], coo.shape)
 
     @classmethod
     def from_torch_sparse(cls, tensor: Tensor) -> ExchangeableArray:
-        """From a torch sparse tensor; one dense dimension, if it has it, holds the channels."""
+        """Convert a torch sparse tensor; its dense dimension, if any, holds the channels."""
         if not isinstance(tensor, Tensor) or tensor.layout == torch.strided:
-            raise ValueError(f"tensor must be a torch sparse tensor, but is {kind_of(tensor)}")
+            raise ValueError(
+                f"tensor must be a torch sparse tensor, but is {describe_type(tensor)}"
+            )
         coo = tensor if tensor.layout == torch.sparse_coo else tensor.to_sparse_coo()
         if coo.dense_dim() > 1:
             raise ValueError(
                 f"a sparse tensor may have one dense dimension, but has {coo.dense_dim()}"
             )
-        # Coalescing adds duplicates up without a word, so they are looked for before.
+        # Coalescing adds up duplicates silently, so check for them first.
         Support.of(coo._indices().T, tuple(coo.shape[: coo.sparse_dim()])).check_distinct()
         coo = coo.coalesce()
         support = Support.of(coo.indices().T, tuple(coo.shape[: coo.sparse_dim()]))
         values = coo.values() if coo.dense_dim() else coo.values()[:, None]
-        return cls(support, floating(values))
+        return cls(support, to_floating(values))
 
     def __len__(self) -> int:
         return len(self.support)
@@ -137,37 +139,37 @@ class ExchangeableArray:
         return self.values.shape[1]
 
     def with_values(self, values: Tensor) -> ExchangeableArray:
-        """The same cells holding other values; channels may differ in number."""
+        """Return the same cells with other values; the number of channels may differ."""
         return ExchangeableArray(self.support, values)
 
     def map_values(self, function: Callable[[Tensor], Tensor]) -> ExchangeableArray:
-        """The same cells with ``function`` of their values, (E, K) -> (E, O); skips all checks."""
+        """Apply ``function`` to the values, (E, K) -> (E, O), without checks."""
         return self.unchecked(self.support, function(self.values))
 
     def take(self, cells: Tensor) -> ExchangeableArray:
-        """The given cells, by position or by a mask: a subsample, a split or a shuffle."""
+        """Select cells by position or by mask: a subsample, a split or a shuffle."""
         support = self.support.take(cells)
-        if cells.dtype == torch.bool:  # cannot repeat a cell, so there is nothing to check
+        if cells.dtype == torch.bool:  # a mask cannot repeat a cell, so there is nothing to check
             return self.unchecked(support, self.values[cells])
         return ExchangeableArray(support, self.values[cells])
 
     def relabel(self, permutations: Sequence[Tensor]) -> ExchangeableArray:
-        """Rename members: number ``n`` on axis ``d`` becomes ``permutations[d][n]``."""
+        """Renumber members: ``n`` on axis ``d`` becomes ``permutations[d][n]``."""
         if len(permutations) != self.order:
             raise ValueError(
                 f"relabelling takes a permutation for each of {self.order} axes, but "
                 f"{len(permutations)} came"
             )
         columns = [
-            checked_permutation(names, size).to(self.support.index.device)[column]
-            for names, size, column in zip(
+            checked_permutation(permutation, size).to(self.support.index.device)[column]
+            for permutation, size, column in zip(
                 permutations, self.shape, self.support.index.T, strict=True
             )
         ]
         return ExchangeableArray(Support(torch.stack(columns, dim=1), self.shape), self.values)
 
     def to(self, target: torch.device | torch.dtype | str) -> ExchangeableArray:
-        """On another device, or with values of another floating-point type."""
+        """Move to another device, or convert values to another floating-point type."""
         values = self.values.to(target)
         support = Support(self.support.index.to(values.device), self.shape)
         if values.dtype == self.values.dtype:
@@ -175,12 +177,12 @@ class ExchangeableArray:
         return ExchangeableArray(support, values)  # a narrower type may not hold every value
 
     def to_dense(self, fill: float = 0.0) -> Tensor:
-        """A tensor of shape (N_1, ..., N_D, K) with ``fill`` where nothing was observed."""
+        """Return a tensor (N_1, ..., N_D, K) with ``fill`` in unobserved cells."""
         dense = self.values.new_full((*self.shape, self.channels), fill)
         return dense.index_put(tuple(self.support.index.T), self.values)
 
     def to_scipy(self, channel: int | None = None) -> coo_array:
-        """One channel as a scipy sparse array; it must be named where there are several."""
+        """Return one channel as a scipy sparse array; name it if there are several."""
         from scipy.sparse import coo_array
 
         if channel is None and self.channels != 1:
@@ -189,7 +191,7 @@ class ExchangeableArray:
         return coo_array((values, tuple(self.support.index.cpu().numpy().T)), shape=self.shape)
 
     def to_torch_sparse(self) -> Tensor:
-        """A torch sparse COO tensor with the channels as its one dense dimension."""
+        """Return a torch sparse COO tensor with the channels as its one dense dimension."""
         size = (*self.shape, self.channels)
         return torch.sparse_coo_tensor(
             self.support.index.T, self.values, size, check_invariants=True
@@ -197,7 +199,7 @@ class ExchangeableArray:
 
     @classmethod
     def unchecked(cls, support: Support, values: Tensor) -> ExchangeableArray:
-        """Skip all checks: for what a layer gives out, or parts of an array already checked."""
+        """Build without checks: for outputs of layers and parts of checked arrays."""
         array = object.__new__(cls)
         object.__setattr__(array, "support", support)
         object.__setattr__(array, "values", values)

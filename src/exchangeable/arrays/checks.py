@@ -1,4 +1,4 @@
-"""Checks of what arrays are made from: what was needed, and what came, in one line."""
+"""Checks of the inputs of arrays. Errors name what was needed and what came, in one line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     ArrayLike = Tensor | NumpyLike
 
 
-def tensor_of(data: ArrayLike, name: str) -> Tensor:
-    """A copy, so that an array stays as it is whatever becomes of what it was made from."""
+def to_tensor(data: ArrayLike, name: str) -> Tensor:
+    """Copy to a tensor, so that later changes of ``data`` do not reach the array."""
     if isinstance(data, Tensor):
         return data.clone()
     if isinstance(data, np.ndarray) and data.dtype.kind not in "biufc":
@@ -30,53 +30,59 @@ def tensor_of(data: ArrayLike, name: str) -> Tensor:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"{name} must be a tensor, or numbers in lists of equal length, but is "
-            f"{kind_of(data)} ({reason})"
+            f"{describe_type(data)} ({reason})"
         ) from None
 
 
-def floating(values: Tensor) -> Tensor:
-    """Whole numbers become the default floating-point type; anything else stays."""
-    whole = not values.is_floating_point() and not values.is_complex()
-    return values.to(torch.get_default_dtype()) if whole else values
+def to_floating(values: Tensor) -> Tensor:
+    """Convert integers to the default floating-point type; leave other types."""
+    integral = not values.is_floating_point() and not values.is_complex()
+    return values.to(torch.get_default_dtype()) if integral else values
 
 
-def kind_of(thing: object) -> str:
+def describe_type(thing: object) -> str:
+    """Name the type of an object for an error message."""
     return f"a {type(thing).__module__}.{type(thing).__qualname__}".replace("builtins.", "")
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape as a tuple of ints; raise unless all sizes are at least 0."""
     if not shape or not all(isinstance(size, Integral) and size >= 0 for size in shape):
         raise ValueError(f"shape must give a size of 0 or more for each axis, but is {shape}")
     return tuple(int(size) for size in shape)
 
 
-def check_choice(cells: Tensor, number: int) -> None:
-    """Positions among ``number`` cells, or a mask of them."""
-    mask = isinstance(cells, Tensor) and cells.dtype == torch.bool and cells.shape == (number,)
-    listed = isinstance(cells, Tensor) and cells.dtype == torch.int64 and cells.ndim == 1
-    if not mask and not listed:
+def check_selection(cells: Tensor, size: int) -> None:
+    """Raise unless ``cells`` are positions among ``size`` cells, or a mask of them."""
+    mask = isinstance(cells, Tensor) and cells.dtype == torch.bool and cells.shape == (size,)
+    positions = isinstance(cells, Tensor) and cells.dtype == torch.int64 and cells.ndim == 1
+    if not mask and not positions:
         came = f"{cells.dtype} of shape {tuple(cells.shape)}" if isinstance(cells, Tensor) else ""
         raise ValueError(
-            f"cells must be positions (int64) or a mask (bool) of {number} cells, but are "
-            f"{came or kind_of(cells)}"
+            f"cells must be positions (int64) or a mask (bool) of {size} cells, but are "
+            f"{came or describe_type(cells)}"
         )
-    if listed and len(cells) and not (int(cells.min()) >= 0 and int(cells.max()) < number):
-        wrong = int(cells[(cells < 0) | (cells >= number)][0])
-        raise ValueError(f"positions must be at least 0 and below {number}, but one is {wrong}")
+    if positions and len(cells) and not (int(cells.min()) >= 0 and int(cells.max()) < size):
+        wrong = int(cells[(cells < 0) | (cells >= size)][0])
+        raise ValueError(f"positions must be at least 0 and below {size}, but one is {wrong}")
 
 
-def checked_permutation(names: Tensor, size: int) -> Tensor:
-    fits = isinstance(names, Tensor) and names.dtype == torch.int64 and names.shape == (size,)
-    if not fits or not torch.equal(names.sort().values, torch.arange(size, device=names.device)):
-        raise ValueError(f"relabelling takes a permutation of {size} members, but {names} came")
-    return names
+def checked_permutation(numbers: Tensor, size: int) -> Tensor:
+    """Return ``numbers``; raise unless they are a permutation of ``size`` members."""
+    fits = isinstance(numbers, Tensor) and numbers.dtype == torch.int64
+    fits = fits and numbers.shape == (size,)
+    expected = torch.arange(size, device=numbers.device) if fits else None
+    if expected is None or not torch.equal(numbers.sort().values, expected):
+        raise ValueError(f"relabelling takes a permutation of {size} members, but {numbers} came")
+    return numbers
 
 
 def check_range(index: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise unless all coordinates are within the shape."""
     if not len(index):
         return
-    least, most = index.aminmax(dim=0)
-    if bool((least < 0).any() | (most >= most.new_tensor(shape)).any()):
+    low, high = index.aminmax(dim=0)
+    if bool((low < 0).any() | (high >= high.new_tensor(shape)).any()):
         outside = (index < 0) | (index >= index.new_tensor(shape))
         entry, axis = outside.nonzero()[0].tolist()
         raise ValueError(
@@ -86,6 +92,7 @@ def check_range(index: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def check_values(values: Tensor, index: Tensor) -> None:
+    """Raise unless there is a row of floating-point values per cell, on the same device."""
     if values.ndim != 2 or len(values) != len(index):
         raise ValueError(
             f"values must have shape (E, K) with E={len(index)}, one row per cell, but have "
@@ -100,8 +107,10 @@ def check_values(values: Tensor, index: Tensor) -> None:
 
 
 def format_shape(shape: tuple[int, ...]) -> str:
+    """Format sizes as in 2 x 3."""
     return " x ".join(f"{size:,}" for size in shape)
 
 
-def format_count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def format_count(count: int, noun: str) -> str:
+    """Format a count with its noun, as in 1 cell or 3 cells."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

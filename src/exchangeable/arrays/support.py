@@ -1,4 +1,4 @@
-"""Exchangeable arrays: which cells are observed, and the values observed there.
+"""Supports: sets of cells and the groups they form.
 
 Letters used for sizes throughout the package:
 
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.checks import (
-    check_choice,
     check_range,
+    check_selection,
     checked_shape,
     format_count,
     format_shape,
-    tensor_of,
+    to_tensor,
 )
-from exchangeable.arrays.groups import Axes, GroupIndex, Groups, check_axes, keys_of, position
+from exchangeable.arrays.groups import Axes, GroupIndex, Groups, check_axes, group_keys, locate
 
 if TYPE_CHECKING:
     from exchangeable.arrays.checks import ArrayLike
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """Which cells, with no word about their values; in any order, and as often as asked.
+    """A list of cells without their values; any order, repeats allowed.
 
     Every layer of a network runs on the same cells, so arrays share one ``Support`` and
-    the groups it works out are computed once per batch rather than once per layer.
-    Queried cells are ``numbered_by`` the directory of the cells that were observed.
+    its groups are computed once per batch rather than once per layer.
+    Queried cells are ``indexed_by`` the group index of the observed cells.
     """
 
     index: Tensor  # (E, D) int64; row e holds the coordinates of cell e
     shape: tuple[int, ...]  # (N_1, ..., N_D)
     numbering: GroupIndex | None = None
-    near: bool = False
-    """Whether groups are only those between the first and the last that these cells meet."""
+    local_groups: bool = False
+    """Whether groups are numbered from the first to the last that contains one of these cells."""
     writers: Tensor | None = field(default=None, repr=False)  # (E,)
-    """Which cells are observed, where others are only asked about; without it, all are."""
-    whole: Support | None = field(default=None, repr=False)
-    """The same cells without a word about who writes: its groups are sorted once."""
+    """Mask of the observed cells, which write; the others only read. None: all write."""
+    unmasked: Support | None = field(default=None, repr=False)
+    """The same cells without the mask: their groups are sorted once for all masks."""
     _groups: dict[Axes, Groups] = field(default_factory=dict, init=False, repr=False)
     _parts: dict[tuple[int, int], Support] = field(default_factory=dict, init=False, repr=False)
 
@@ -66,13 +66,13 @@ class Support:
 
     @classmethod
     def of(cls, index: ArrayLike, shape: Sequence[int]) -> Support:
-        """Cells from any integers: a list of tuples, a numpy array, a tensor.
+        """Build from any integers: a list of tuples, a numpy array, a tensor.
 
         >>> len(Support.of([(0, 0), (0, 2)], (2, 3)))
         2
         """
         sizes = checked_shape(shape)
-        cells = tensor_of(index, "index")
+        cells = to_tensor(index, "index")
         if cells.shape == (0,):
             cells = cells.reshape(0, len(sizes)).to(torch.int64)
         if cells.is_floating_point() or cells.is_complex() or cells.dtype == torch.bool:
@@ -91,13 +91,13 @@ class Support:
 
     @cached_property
     def group_index(self) -> GroupIndex:
-        """How the groups that these cells form are numbered."""
+        """The numbering of the groups that these cells form."""
         return self.numbering or GroupIndex.of(self.index, self.shape)
 
     def groups(self, axes: Axes) -> Groups:
-        """The groups of cells that agree on ``axes``: ``()`` is all of them, ``(0,)`` the rows.
+        """Return the groups of cells that agree on ``axes``: ``()`` one for all, ``(0,)`` the rows.
 
-        On all axes at once every cell is a group of its own.
+        On all axes every cell is a group of its own.
         """
         if axes not in self._groups:
             self._groups[axes] = self._partition(axes)
@@ -107,105 +107,106 @@ class Support:
         check_axes(axes, self.order)
         if len(axes) == self.order > 1:
             return Groups(torch.arange(len(self), device=self.index.device), len(self))
-        if self.whole is not None and self.writers is not None:
-            return self.whole.groups(axes).with_writers(self.writers)
-        return self.group_index.groups(self.index, axes, near=self.near)
+        if self.unmasked is not None and self.writers is not None:
+            return self.unmasked.groups(axes).with_writers(self.writers)
+        return self.group_index.groups(self.index, axes, local_groups=self.local_groups)
 
     def with_writers(self, writers: Tensor) -> Support:
-        """The same cells, of which those of the mask are observed and others only asked about."""
+        """Return the same cells, of which those in the mask write and the others only read."""
         if writers.dtype != torch.bool or writers.shape != (len(self),):
             raise ValueError(
                 f"writers must be a mask of shape ({len(self)},), but are {writers.dtype} of shape "
                 f"{tuple(writers.shape)}"
             )
-        return self._same(self.index, writers=writers, whole=self.whole or self)
+        return self._derived(self.index, writers=writers, unmasked=self.unmasked or self)
 
     def part(self, start: int, stop: int, *, remember: bool = True) -> Support:
-        """Some cells in a row, which find their groups among those of all.
+        """Return a slice of the cells, with the group numbers of the whole support.
 
-        What is remembered is not sorted again when the same part is asked for.
+        A remembered part is not sorted again when it is requested again.
         """
         if (start, stop) == (0, len(self)):
             return self
         if self.writers is not None:
-            every = (self.whole or self).part(start, stop, remember=remember)
-            return every.with_writers(self.writers[start:stop])
+            unmasked = (self.unmasked or self).part(start, stop, remember=remember)
+            return unmasked.with_writers(self.writers[start:stop])
         if (start, stop) in self._parts:
             return self._parts[start, stop]
-        some = self._same(self.index[start:stop], near=True, writers=None, whole=None)
+        part = self._derived(self.index[start:stop], local_groups=True, writers=None, unmasked=None)
         if remember:
-            self._parts[start, stop] = some
-        return some
+            self._parts[start, stop] = part
+        return part
 
     def split(self, size: int) -> list[Support]:
-        """All cells, ``size`` at a time."""
-        return [self._same(index) for index in self.index.split(size)]
+        """Return all cells in supports of at most ``size`` cells."""
+        return [self._derived(index) for index in self.index.split(size)]
 
     def restricted_to(self, groups: Mapping[Axes, Tensor]) -> Support:
-        """The same cells, whose groups on some axes are numbered among a few, ascending."""
-        some = self._same(self.index)
-        for axes, few in groups.items():
-            ids = torch.searchsorted(few, self.groups(axes).ids)
-            some._groups[axes] = Groups(ids, len(few))
-        return some
+        """Return the same cells, with groups numbered within the given ones, which ascend."""
+        support = self._derived(self.index)
+        for axes, numbers in groups.items():
+            ids = torch.searchsorted(numbers, self.groups(axes).ids)
+            support._groups[axes] = Groups(ids, len(numbers))
+        return support
 
-    def _same(self, index: Tensor, **changed: Any) -> Support:
-        """Cells of this support, numbered as here; they were checked before."""
-        if "numbering" not in changed:  # working it out may mean to sort all cells
+    def _derived(self, index: Tensor, **changed: Any) -> Support:
+        """Return a support of cells of this one, with its numbering and without checks."""
+        if "numbering" not in changed:  # computing it may sort all cells
             changed["numbering"] = self.group_index
         other = object.__new__(Support)
-        known = {
+        fields = {
             "index": index,
             "shape": self.shape,
             "numbering": self.numbering,
-            "near": self.near,
+            "local_groups": self.local_groups,
             "writers": self.writers,
-            "whole": self.whole,
+            "unmasked": self.unmasked,
             "_groups": {},
             "_parts": {},
         }
-        for name, value in {**known, **changed}.items():
+        for name, value in {**fields, **changed}.items():
             object.__setattr__(other, name, value)
         return other
 
     def indexed_by(self, group_index: GroupIndex) -> Support:
-        """The same cells, finding their groups among those of an array observed before."""
-        fits = all(own <= known for own, known in zip(self.shape, group_index.shape, strict=True))
+        """Return the same cells, with their groups numbered by the index of another array."""
+        fits = all(size <= limit for size, limit in zip(self.shape, group_index.shape, strict=True))
         if not fits:
             return Support(self.index, group_index.shape, group_index)
-        return self._same(self.index, shape=group_index.shape, numbering=group_index)
+        return self._derived(self.index, shape=group_index.shape, numbering=group_index)
 
     def take(self, cells: Tensor) -> Support:
-        """The given cells, by position or by a mask.
+        """Select cells by position or by mask.
 
-        They number their groups anew, unless this support was ``numbered_by`` a directory.
+        Their groups are numbered anew, unless this support was ``indexed_by`` a group index.
         """
-        check_choice(cells, len(self))
+        check_selection(cells, len(self))
         return Support(self.index[cells], self.shape, self.numbering)
 
     def find(self, cells: Tensor) -> Tensor:
-        """At which position each row of ``cells`` (Q, D) stands here; E where it does not."""
+        """Return the position of each row of ``cells`` (Q, D) in this support; E if absent."""
         keys, positions = self._sorted
-        ids = position(keys, keys_of(cells, tuple(range(self.order)), self.shape))
+        ids = locate(keys, group_keys(cells, tuple(range(self.order)), self.shape))
         return torch.cat([positions, positions.new_tensor([len(self)])])[ids]
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
-        """The keys of all cells, ascending, and the positions at which those cells stand."""
-        keys, positions = keys_of(self.index, tuple(range(self.order)), self.shape).sort()
+        """The keys of all cells, ascending, and the position of each of these cells."""
+        keys, positions = group_keys(self.index, tuple(range(self.order)), self.shape).sort()
         return keys, positions
 
     @cached_property
     def first_repeat(self) -> int | None:
-        """The first position whose cell stands at an earlier one too, if there is any."""
-        order = torch.arange(len(self), device=self.index.device)
+        """The first position whose cell occurs at an earlier one too, or None."""
+        permutation = torch.arange(len(self), device=self.index.device)
         for column in self.index.T.flip(0):
-            order = order[column[order].argsort(stable=True)]
-        ordered = self.index[order]
-        repeats = order[1:][(ordered[1:] == ordered[:-1]).all(dim=1)]
+            permutation = permutation[column[permutation].argsort(stable=True)]
+        ordered = self.index[permutation]
+        repeats = permutation[1:][(ordered[1:] == ordered[:-1]).all(dim=1)]
         return int(repeats.min()) if len(repeats) else None
 
     def check_distinct(self) -> None:
+        """Raise if a cell occurs twice."""
         repeat = self.first_repeat
         if repeat is not None:
             cell = tuple(self.index[repeat].tolist())

@@ -1,6 +1,7 @@
-"""The command: thin, with everything heavy imported only when it is needed.
+"""The command ``exchangeable``: one module for the commands of a room, options and output apart.
 
-Exit 0: done. 1: failed. 2: wrong input, told in one line on standard error.
+Everything heavy is imported inside the commands, so that ``--help`` and ``--version`` are fast.
+Exit codes: 0 done, 1 failed, 2 wrong input, with one line on standard error.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import Annotated
 
 import typer
 
+from exchangeable._version import __version__
 from exchangeable.cli.completion import complete, factorize, recommend
 from exchangeable.cli.data import data
-from exchangeable.cli.evaluation import doctor, evaluate
+from exchangeable.cli.diagnostics import doctor
+from exchangeable.cli.evaluation import evaluate
+from exchangeable.cli.output import print_error
 from exchangeable.cli.service import serve
 from exchangeable.cli.training import finetune, pretrain, train
 
@@ -29,29 +34,50 @@ for command in (complete, recommend, factorize, train, finetune, pretrain, evalu
 app.add_typer(data, name="data")
 
 
+def _print_version(chosen: bool) -> None:
+    if chosen:
+        typer.echo(f"exchangeable {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 def run() -> None:
-    """The entry point: whatever goes wrong is told in one line, and nothing is left half done."""
+    """Run the command; report any error in one line, and leave no output half written."""
     signal.signal(signal.SIGTERM, _stop)
     try:
         code = app(prog_name="exchangeable", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read along has seen enough
+    except BrokenPipeError:  # the reader of standard output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except OSError as error:
-        code = _told(f"standard output: {error.strerror or error}", 1)
+        code = _fail(f"standard output: {error.strerror or error}", 1)
     except (KeyboardInterrupt, typer.Abort):
-        code = _told("stopped", 1)
+        code = _fail("stopped", 1)
     except Exception as error:
-        usage = getattr(error, "format_message", None)  # what typer says of wrong options
+        usage = getattr(error, "format_message", None)  # typer's errors about options
         if usage is None:
             raise
-        code = _told(f"{usage()} See exchangeable --help.", 2) if usage() else 2
+        code = _fail(f"{usage()} See exchangeable --help.", 2) if usage() else 2
     sys.exit(code or 0)
 
 
-def _told(message: str, code: int) -> int:
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+def _fail(message: str, code: int) -> int:
+    print_error(message)
     return code
 
 

@@ -1,13 +1,14 @@
-"""``exchangeable complete``, ``recommend`` and ``factorize``: answers for a table."""
+"""``exchangeable complete``, ``recommend`` and ``factorize``."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from exchangeable.cli.common import (
+from exchangeable.cli.options import (
     DEFAULTS,
     AsJson,
     Device,
@@ -15,19 +16,21 @@ from exchangeable.cli.common import (
     Force,
     Memory,
     Model,
-    Output,
     Seed,
     TableArgument,
-    check_drawable,
-    check_ending,
-    check_free,
-    feature_files,
-    fitted,
-    open_completer,
+    TableOrCompleter,
     open_table,
+    read_features,
+    with_table_options,
+)
+from exchangeable.cli.output import (
+    Output,
+    check_ending,
+    check_plotting,
+    check_writable,
+    default_out,
     progress_bar,
     report_errors,
-    with_table_options,
     write_frame,
 )
 from exchangeable.data.options import TableOptions
@@ -37,9 +40,14 @@ from exchangeable.runtime.files import write_whole
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_CELLS = 5_000_000
+    from exchangeable.completion.completer import Completer
+    from exchangeable.data.table import Table
+    from exchangeable.runtime.processes import Processes
 
-Out = Annotated[Path | None, typer.Option(help="Where to write: .csv, .tsv or .parquet.")]
+MAX_CELLS = 5_000_000
+"""Default maximum of cells that ``--all`` writes."""
+
+Out = Annotated[Path | None, typer.Option(help="Output file: .csv, .tsv or .parquet.")]
 
 
 @report_errors
@@ -48,12 +56,15 @@ def complete(
     table: TableArgument,
     out: Out = None,
     queries: Annotated[
-        Path | None, typer.Option(help="A file with the cells to answer, a column per axis.")
+        Path | None, typer.Option(help="File with the cells to predict, one column per axis.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Answer every cell of the table.")] = False,
-    limit: Annotated[int, typer.Option(help="The most cells that --all may write.")] = MOST_CELLS,
+    every: Annotated[
+        bool, typer.Option("--all", help="Write every cell of the table, predicted if unobserved.")
+    ] = False,
+    limit: Annotated[int, typer.Option(help="Maximum number of cells for --all.")] = MAX_CELLS,
     report: Annotated[
-        Path | None, typer.Option(help="A page to look at: what was read, and how sure it is.")
+        Path | None,
+        typer.Option(help="Also write an HTML report: the data, accuracy and uncertainty."),
     ] = None,
     model: Model = "auto",
     features: FeatureFiles = None,
@@ -64,70 +75,74 @@ def complete(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Fill in a table: predictions with an 80 % interval.
+    """Fill in a table: predictions with 80 % intervals.
 
-    The cells to fill are those whose value is empty, those of --queries, or --all. Under
-    torchrun several processes share the work, and the first of them writes.
+    Predicts the cells without a value, those of --queries, or --all. Under torchrun several
+    processes share the work, and the first of them writes.
     """
     from exchangeable.completion import fill
     from exchangeable.runtime.devices import parse_size
     from exchangeable.runtime.processes import join_processes
 
     if queries is not None and every:
-        raise InputError("cells are those of --queries or --all of them, but both were given")
-    place = out or default_out(table, "completed")
-    check_ending(place)
-    check_free(place, force)
+        raise InputError("--queries and --all exclude each other, but both were given")
+    out = out or default_out(table, "completed")
+    check_ending(out)
+    check_writable(out, force)
     if report is not None:
-        check_free(report, force)
-        check_drawable()
-        if report.resolve() == place.resolve():
-            raise InputError(f"answers and report need files of their own, but both are {report}")
+        check_writable(report, force)
+        check_plotting()
+        if report.resolve() == out.resolve():
+            raise InputError(f"--out and --report must be different files, but both are {report}")
     parse_size(memory)
     with join_processes() as processes:
         output = Output(as_json, processes)
-        found, _ = open_table(table, options)
-        # All that can be wrong is found out before anything is fitted.
-        asked = fill.Asked.of(found, queries=queries, every=every, limit=limit)
-        found = found.in_label_order(in_place=True)
-        members = feature_files(features)
-        completer = fitted(found, model, seed, device, members, output, memory, processes)
+        data, _ = open_table(table, options)
+        # All input is checked before anything is fitted.
+        request = fill.FillRequest.of(data, queries=queries, every=every, limit=limit)
+        data = data.in_label_order(in_place=True)
+        frames = read_features(features)
+        completer = fit_completer(data, model, seed, device, frames, output, memory, processes)
         with progress_bar(processes) as progress:
-            frame = asked.answered(completer, progress)
-        content = None
+            filled = fill.fill(completer.fitted_, request, progress)
+        page = None
         if report is not None:
-            from exchangeable.evaluation.report import page
+            from exchangeable.evaluation.report import page as render
 
             with progress_bar(processes) as progress:
-                content = page(table, found, completer, progress, members)
+                page = render(table, data, completer, progress, frames)
         if processes.first:
-            write_frame(place, frame)
-            if report is not None and content is not None:
-                written = content
-                write_whole(report, lambda path: path.write_text(written, encoding="utf-8"))
-    output.know(
-        out=str(place),
-        answered=asked.number,
+            write_frame(out, filled)
+            if report is not None and page is not None:
+                html = page
+                write_whole(report, lambda path: path.write_text(html, encoding="utf-8"))
+    output.fact(
+        out=str(out),
+        answered=request.missing,
         report=None if report is None else str(report),
     )
-    page_told = "" if report is None else f", and a report to {report}"
-    output.end(f"answered {asked.number:,} cells, written to {place}{page_told}")
+    and_report = "" if report is None else f", report written to {report}"
+    output.finish(f"predicted {request.missing:,} cells, written to {out}{and_report}")
 
 
 @report_errors
 @with_table_options
 def recommend(
-    table: Annotated[str, typer.Argument(help="A dataset, a file, or a saved completer.")],
-    member: Annotated[str, typer.Argument(help="For whom: the label of a member.")],
-    n: Annotated[int, typer.Option("-n", help="How many.")] = 10,
-    axis: Annotated[str, typer.Option(help="The member's axis, by name or number from 0.")] = "0",
+    table: TableOrCompleter,
+    member: Annotated[str, typer.Argument(help="Label of the member to recommend to.")],
+    n: Annotated[int, typer.Option("-n", help="Number of recommendations.")] = 10,
+    axis: Annotated[str, typer.Option(help="Axis of the member, by name or number from 0.")] = "0",
     rate: Annotated[
         list[str] | None,
-        typer.Option(help="A rating of the member, LABEL=VALUE, that is not in the table; again."),
+        typer.Option(
+            help="LABEL=VALUE: a rating by the member that is not in the table; repeatable."
+        ),
     ] = None,
     given: Annotated[
         list[str] | None,
-        typer.Option(help="With more than two axes: AXIS=LABEL of another axis; again."),
+        typer.Option(
+            help="AXIS=LABEL: a fixed member of another axis, with three axes or more; repeatable."
+        ),
     ] = None,
     model: Model = "auto",
     features: FeatureFiles = None,
@@ -136,47 +151,41 @@ def recommend(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """The best unseen cells of a member, known or new."""
+    """Recommend the best unobserved cells of a member, known or new."""
     from exchangeable.arrays.cells import UNKNOWN
+    from exchangeable.completion.inputs import find_axis
     from exchangeable.data.vocabulary import column_of
 
     output = Output(as_json)
-    ratings = {label: _number(text, label) for label, text in _pairs("--rate", rate)}
-    completer = open_completer(table, options, model, seed, device, output, feature_files(features))
-    place = int(axis) if axis.isdecimal() else axis
-    at = completer._axis(place)
-    others = [number for number in range(completer.table_.order) if number != at]
+    ratings = {label: _parse_rating(text, label) for label, text in _split_pairs("--rate", rate)}
+    frames = read_features(features)
+    completer = open_completer(table, options, model, seed, device, output, frames)
+    at = find_axis(completer.table_, int(axis) if axis.isdecimal() else axis)
+    other = next(number for number in range(completer.table_.order) if number != at)
     vocabularies = completer.table_.vocabularies
-    typed = {vocabularies[others[0]].parse_label(k): v for k, v in ratings.items()}
+    rated = {vocabularies[other].parse_label(k): v for k, v in ratings.items()}
     fixed = {}
-    for name, label in _pairs("--given", given, last=False):
-        fixed[name] = vocabularies[completer._axis(name)].parse_label(label)
-    named = vocabularies[at].parse_label(member)
-    found = completer.recommend(
-        named,
-        n,
-        axis=at,
-        ratings=typed or None,
-        given=fixed or None,
-    )
-    rows = _polars(found)
-    if vocabularies[at].encode(column_of("member", [named]))[0] == UNKNOWN:
-        output.say(f"{member} is not in the table")
-    output.know(member=member, recommended=rows.to_dicts())
+    for name, label in _split_pairs("--given", given, last=False):
+        fixed[name] = vocabularies[find_axis(completer.table_, name)].parse_label(label)
+    parsed = vocabularies[at].parse_label(member)
+    frame = completer.recommend(parsed, n, axis=at, ratings=rated or None, given=fixed or None)
+    rows = _to_polars(frame)
+    if vocabularies[at].encode(column_of("member", [parsed]))[0] == UNKNOWN:
+        output.line(f"{member} is not in the table")
+    output.fact(member=member, recommended=rows.to_dicts())
     for row in rows.iter_rows(named=True):
         labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)
         mean, low, high = list(row.values())[-3:]
-        output.say(f"{mean:8.3f}  ({low:.2f} to {high:.2f})  {labels}")
-    known = "" if len(rows) else f"nothing is left to recommend to {member}"
-    output.end(known)
+        output.line(f"{mean:8.3f}  ({low:.2f} to {high:.2f})  {labels}")
+    output.finish("" if len(rows) else f"{member} has no unobserved cell to recommend")
 
 
 @report_errors
 @with_table_options
 def factorize(
-    table: Annotated[str, typer.Argument(help="A dataset, a file, or a saved completer.")],
+    table: TableOrCompleter,
     out: Out = None,
-    neighbours: Annotated[int, typer.Option(help="Nearest members to name.")] = 3,
+    neighbours: Annotated[int, typer.Option(help="Number of nearest members to list.")] = 3,
     model: Model = "auto",
     features: FeatureFiles = None,
     seed: Seed = 0,
@@ -185,57 +194,98 @@ def factorize(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """One vector for each member of every axis, and who is nearest to whom; vmf's if by none."""
-    from exchangeable.completion.fill import factor_frame
+    """Write a vector and the nearest members of every member; auto means vmf here."""
+    from exchangeable.completion.factors import factor_frame
 
-    place = out or default_out(table, "factors")
-    check_ending(place)
-    check_free(place, force)
+    out = out or default_out(table, "factors")
+    check_ending(out)
+    check_writable(out, force)
     output = Output(as_json)
     completer = open_completer(
-        table, options, model, seed, device, output, feature_files(features), usual="vmf"
+        table, options, model, seed, device, output, read_features(features), auto="vmf"
     )
-    frame = factor_frame(completer, neighbours)
-    write_frame(place, frame)
+    frame = factor_frame(completer.fitted_, neighbours)
+    write_frame(out, frame)
     for axis, size in zip(completer.table_.axes, completer.table_.shape, strict=True):
         example = frame.filter(frame["axis"] == axis).row(0, named=True)
-        output.say(f"{size:,} {axis}: {example['member']} is nearest to {example['nearest']}")
-    output.know(out=str(place), members=len(frame))
-    output.end(f"vectors of {len(frame):,} members, written to {place}")
+        output.line(f"{size:,} {axis}: {example['member']} is nearest to {example['nearest']}")
+    output.fact(out=str(out), members=len(frame))
+    output.finish(f"computed vectors of {len(frame):,} members, written to {out}")
 
 
-def default_out(name: str, what: str) -> Path:
-    """Beside the input: ratings.csv.gz becomes ratings.completed.csv."""
-    return Path(Path(name).parent, f"{stem_of(name)}.{what}.csv")
+def open_completer(
+    name: str,
+    options: TableOptions,
+    model: str,
+    seed: int,
+    device: str,
+    output: Output,
+    features: dict[str, Any] | None = None,
+    auto: str = "auto",
+) -> Completer:
+    """Load a saved completer, or fit one to a table, with the model ``auto`` if none is chosen."""
+    from exchangeable.completion.completer import Completer
+    from exchangeable.runtime import checkpoint
+
+    if not Path(name).is_dir() and not checkpoint.exists(name):
+        model = auto if model == "auto" else model
+        return fit_completer(open_table(name, options)[0], model, seed, device, features, output)
+    if model != "auto" or options != DEFAULTS or features:
+        raise InputError(f"{name} is a saved completer: it takes no options for table or model")
+    completer = Completer.load(name, device=device)
+    table = replace(completer.table_, native="polars")  # whatever it was fitted from
+    completer.fitted_ = replace(completer.fitted_, table=table)
+    output.line(f"loaded {name}", *completer.notes_)
+    output.fact(notes=list(completer.notes_), model=completer.model_name_)
+    return completer
 
 
-def stem_of(name: str) -> str:
-    """What a table is called, without endings."""
-    stem = Path(name).name
-    for ending in (".gz", ".zip", ".csv", ".tsv", ".txt", ".dat", ".data", ".parquet"):
-        stem = stem[: -len(ending)] if stem.lower().endswith(ending) else stem
-    return stem or "table"
+def fit_completer(
+    table: Table,
+    model: str,
+    seed: int,
+    device: str,
+    features: dict[str, Any] | None,
+    output: Output,
+    memory: str | None = None,
+    processes: Processes | None = None,
+) -> Completer:
+    """Fit a completer to a table; print what the table contains and what the fit found."""
+    from exchangeable.completion.completer import Completer
+    from exchangeable.runtime.processes import ALONE
+
+    output.line(*table.found)
+    with progress_bar(processes) as progress:
+        completer = Completer(model, seed=seed, device=device, memory=memory)
+        completer.fit_table(
+            table, features=features, progress=progress, processes=processes or ALONE
+        )
+    output.line(*[note for note in completer.notes_ if note not in table.found])
+    output.fact(notes=list(completer.notes_), model=completer.model_name_)
+    return completer
 
 
-def _pairs(option: str, given: list[str] | None, last: bool = True) -> list[tuple[str, str]]:
-    """Parted at the last sign of equality, or at the first."""
+def _split_pairs(
+    option: str, arguments: list[str] | None, last: bool = True
+) -> list[tuple[str, str]]:
+    """Split NAME=VALUE at the last equals sign, or at the first."""
     pairs = []
-    for text in given or []:
+    for text in arguments or []:
         name, equals, rest = text.rpartition("=") if last else text.partition("=")
         if not equals or not name:
-            raise InputError(f"{option} takes NAME=VALUE, but came as {text!r}")
+            raise InputError(f"{option} must be NAME=VALUE, but is {text!r}")
         pairs.append((name, rest))
     return pairs
 
 
-def _number(text: str, label: str) -> float:
+def _parse_rating(text: str, label: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise InputError(f"the rating of {label!r} must be a number, but is {text!r}") from None
 
 
-def _polars(frame: Any) -> pl.DataFrame:
+def _to_polars(frame: Any) -> pl.DataFrame:
     import polars as pl
 
     return frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)

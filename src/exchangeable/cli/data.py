@@ -1,4 +1,4 @@
-"""``exchangeable data``: look at tables and datasets."""
+"""``exchangeable data``: ``describe``, ``list`` and ``fetch``."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from exchangeable.cli.common import (
+from exchangeable.cli.options import (
     DEFAULTS,
     AsJson,
     TableArgument,
     open_table,
-    report_errors,
     with_table_options,
 )
+from exchangeable.cli.output import report_errors
 from exchangeable.data.options import TableOptions
 
-data = typer.Typer(help="Look at tables and datasets.", no_args_is_help=True)
+data = typer.Typer(help="Describe tables; list and download datasets.", no_args_is_help=True)
 
 
 @data.command("describe")
@@ -28,11 +28,11 @@ def describe_table(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is in a table: cells, members, density, scale, values."""
+    """Describe a table: cells, members, density, scale and values."""
     from exchangeable.data.summary import describe
 
-    found, dataset = open_table(table, options)
-    facts: dict[str, Any] = describe(found) | {"name": table}
+    data, dataset = open_table(table, options)
+    facts: dict[str, Any] = describe(data) | {"name": table}
     if dataset is not None:
         facts |= {
             "title": dataset.source.title,
@@ -46,22 +46,22 @@ def describe_table(
     if as_json:
         typer.echo(json.dumps(facts))
     else:
-        _show(facts, str(found.scale))
+        _show(facts, str(data.scale))
 
 
 @data.command("list")
 def list_datasets(
     as_json: AsJson = False,
 ) -> None:
-    """The datasets that can be loaded by name."""
+    """List the datasets that can be loaded by name."""
     from exchangeable.datasets import DATASETS
 
     if as_json:
-        listed = [
+        datasets = [
             {"name": name, "title": e.source.title, "licence": e.source.licence}
             for name, e in DATASETS.items()
         ]
-        typer.echo(json.dumps(listed))
+        typer.echo(json.dumps(datasets))
         return
     for name, entry in DATASETS.items():
         typer.echo(f"{name:<20} {entry.source.title}\n{'':<20} {entry.source.licence}")
@@ -70,10 +70,10 @@ def list_datasets(
 @data.command("fetch")
 @report_errors
 def fetch_dataset(
-    name: Annotated[str, typer.Argument(help="A dataset's name.")],
+    name: Annotated[str, typer.Argument(help="Name of a dataset.")],
     as_json: AsJson = False,
 ) -> None:
-    """Download a dataset into the cache, and check it."""
+    """Download a dataset into the cache and verify it."""
     from exchangeable.datasets import fetch
 
     files = fetch(name)
@@ -81,15 +81,15 @@ def fetch_dataset(
         typer.echo(json.dumps(files))
         return
     if not files:
-        typer.echo(f"{name} is simulated: it needs no file")
+        typer.echo(f"{name} is simulated: there is nothing to download")
     for file in files:
         typer.echo(f"{file['path']}: {file['place']} ({file['checked']})")
 
 
 def _show(facts: dict[str, Any], scale: str) -> None:
     typer.echo(facts.get("title", facts["name"]))
-    for sentence in facts["found"]:
-        typer.echo(f"  {sentence}")
+    for line in facts["found"]:
+        typer.echo(f"  {line}")
     typer.echo(f"  density {facts['density']:.4%}, {scale}")
     if facts["values"]:
         typer.echo(f"  mean {facts['values']['mean']:.4g}, sd {facts['values']['sd']:.4g}")
@@ -101,9 +101,9 @@ def _show(facts: dict[str, Any], scale: str) -> None:
         typer.echo(f"  split {split}: {shown}")
     if "licence" in facts:
         typer.echo(f"  licence: {facts['licence']}")
-    most = max((bar["cells"] for bar in facts["histogram"]), default=0)
+    highest = max((bar["cells"] for bar in facts["histogram"]), default=0)
     for bar in facts["histogram"]:
         label = f"{bar['value']:g}" if "value" in bar else f"{bar['from']:g} to {bar['to']:g}"
         typer.echo(
-            f"  {label:>16} {'#' * max(round(30 * bar['cells'] / most), 1):<30} {bar['cells']:,}"
+            f"  {label:>16} {'#' * max(round(30 * bar['cells'] / highest), 1):<30} {bar['cells']:,}"
         )

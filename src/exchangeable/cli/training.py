@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from exchangeable.cli.common import (
+from exchangeable.cli.options import (
     DEFAULTS,
     AsJson,
     Device,
     FeatureFiles,
     Force,
     Memory,
-    Output,
     Seed,
     TableArgument,
-    feature_files,
     open_table,
-    progress_bar,
-    report_errors,
+    read_features,
     with_table_options,
 )
+from exchangeable.cli.output import Output, progress_bar, report_errors
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 
@@ -121,8 +119,8 @@ def train(
         output = Output(as_json, processes)
         found = _shown(options, table, split).in_label_order()
         cells, notes = observed_cells(found, seed)
-        output.say(*notes)
-        members = TableFeatures.of(found, feature_files(features))
+        output.line(*notes)
+        members = TableFeatures.of(found, read_features(features))
         with progress_bar(processes) as progress:
             trained = train_recipe(
                 recipe,
@@ -135,7 +133,7 @@ def train(
                     save_every=save_every,
                     memory=limit,
                     processes=processes,
-                    progress=replace(progress, note=output.say),
+                    progress=replace(progress, note=output.line),
                 ),
                 members=members,
                 training=training,
@@ -169,7 +167,7 @@ def finetune(
     """Train a model further on a table of yours; what does not help is not kept."""
     _check_out(out, force)
     from exchangeable.completion.completer import Completer
-    from exchangeable.completion.predictors import ModelPredictor
+    from exchangeable.completion.model_predictor import ModelPredictor
     from exchangeable.runtime.random import check_seed
     from exchangeable.training.recipes import FINETUNING
     from exchangeable.training.trained_model import TrainedModel
@@ -183,8 +181,8 @@ def finetune(
     )
     training = replace(FINETUNING, **given)
     completer = Completer(model, seed=seed, device=device, validation=validation)
-    completer.fit_table(_shown(options, table, split), features=feature_files(features))
-    output.say(*completer.notes_)
+    completer.fit_table(_shown(options, table, split), features=read_features(features))
+    output.line(*completer.notes_)
     with progress_bar() as progress:
         completer.finetune(training=training, progress=progress)
     assert isinstance(completer.predictor_, ModelPredictor)
@@ -229,8 +227,8 @@ def pretrain(
         )
         trained = pretrain_model(curriculum, execution)
     error = trained.facts["validation RMSE"]
-    output.know(out=str(out), error=error, steps=trained.facts["steps"])
-    output.end(
+    output.fact(out=str(out), error=error, steps=trained.facts["steps"])
+    output.finish(
         f"pretrained: {trained.facts['steps']:,} steps; error on other tables {error:.4f} of that "
         f"of what it starts from; saved in {out}"
     )
@@ -243,11 +241,11 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 def _end(output: Output, trained: TrainedModel, out: Path) -> None:
     facts = {name.replace(" ", "_"): fact for name, fact in trained.facts.items()}
-    output.know(out=str(out), **facts)
+    output.fact(out=str(out), **facts)
     judged = trained.facts.get("validation RMSE")
     rmse = "" if judged is None else f", validation RMSE {judged:.4f}"
     step = f"best at step {trained.facts['best step']:,} of {trained.facts['steps']:,}"
-    output.end(f"trained {trained.name}: {step}{rmse}; saved in {out}")
+    output.finish(f"trained {trained.name}: {step}{rmse}; saved in {out}")
 
 
 def _check_out(out: Path, force: bool, resume: bool = False, advice: str = "") -> None:

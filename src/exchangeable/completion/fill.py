@@ -1,4 +1,4 @@
-"""What is asked of a table, and the frame in which it is answered; vectors of its members."""
+"""Fill in a table: the cells to predict, and the frame or file with the predictions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
-from exchangeable.arrays.cells import UNKNOWN, Index
+from exchangeable.arrays.cells import Floats, Index, cell_keys
 from exchangeable.completion.completer import Completer
+from exchangeable.completion.fit import Fitted
+from exchangeable.completion.inputs import encode_queries
+from exchangeable.completion.predictor import MEAN, interval_ends, predict_chunks
 from exchangeable.data.frames import native_frame
 from exchangeable.data.options import Duplicates
 from exchangeable.data.queries import read_queries
@@ -24,26 +27,24 @@ from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 
 COVERAGE = 0.8
-_ANSWERED_AT_ONCE = 2**16
-_WRITTEN_AT_ONCE = 2**20
-_NO_DIRECTION = 1e-6  # a factor that the priors switched off is shorter
+_ROWS_PER_BLOCK = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """Rows to be written: their labels, the values that are known, and who is to be answered."""
+class FillRequest:
+    """Rows to write: their labels, and their values where these are known."""
 
     labels: Callable[[Index], pl.DataFrame]
-    """Of some of the rows, a column per axis: those of all would be too much text."""
-    values: NDArray[np.floating]  # NaN where an answer is asked for
+    """Decodes the labels of some rows, a column per axis: those of all would be too much text."""
+    values: NDArray[np.floating]  # (R,), NaN where a prediction is wanted
     names: tuple[str, str, str]
-    """Of the columns of values and of the ends of their intervals."""
+    """Names of the columns of values and of the ends of their intervals."""
 
     @classmethod
     def of(
         cls, table: Table, *, queries: Path | None = None, every: bool = False, limit: int = 2**62
-    ) -> Asked:
-        """The cells without a value, those of a file, or every cell of the table."""
+    ) -> FillRequest:
+        """Request the cells without a value, those of a file, or every cell of the table."""
         names = table.prediction_columns
         if queries is not None:
             labels = read_queries(queries, table)
@@ -60,57 +61,44 @@ class Asked:
         kinds = [np.min_scalar_type(len(vocabulary)) for vocabulary in vocabularies]
         codes = [c.astype(kind) for c, kind in zip(table.index.T, kinds, strict=True)]
         return cls(
-            lambda rows: _labels(axes, vocabularies, [column[rows] for column in codes]),
-            _shortened(table.values),
+            lambda rows: _decode(axes, vocabularies, [column[rows] for column in codes]),
+            _shorten(table.values),
             names,
         )
 
     @classmethod
-    def _every(cls, table: Table, limit: int, names: tuple[str, str, str]) -> Asked:
-        number = math.prod(table.shape)
-        if number > limit:
+    def _every(cls, table: Table, limit: int, names: tuple[str, str, str]) -> FillRequest:
+        rows = math.prod(table.shape)
+        if rows > limit:
             raise InputError(
-                f"at most {limit:,} cells are written, but the table has {number:,}; raise "
+                f"at most {limit:,} cells are written, but the table has {rows:,}; raise "
                 f"--limit, or name the cells with --queries FILE"
             )
         axes, vocabularies, shape = table.axes, table.vocabularies, table.shape
-        values = np.full(number, np.nan)
-        seen = table.is_observed
-        values[np.ravel_multi_index(tuple(table.index[seen].T), shape)] = table.values[seen]
+        values = np.full(rows, np.nan)
+        observed = table.is_observed
+        values[cell_keys(table.index[observed], shape)] = table.values[observed]
         return cls(
-            lambda rows: _labels(axes, vocabularies, np.unravel_index(rows, shape)), values, names
+            lambda rows: _decode(axes, vocabularies, np.unravel_index(rows, shape)), values, names
         )
 
     @property
-    def number(self) -> int:
-        """How many cells are to be answered."""
+    def missing(self) -> int:
+        """Number of cells to predict."""
         return int(np.count_nonzero(np.isnan(self.values)))
-
-    def answered(self, completer: Completer, progress: Progress = SILENT) -> Answered:
-        """All that is asked for, with the ends of an interval."""
-        rows = np.flatnonzero(np.isnan(self.values))
-        known = zip(self.labels(rows).iter_columns(), completer.table_.vocabularies, strict=True)
-        cells = pl.DataFrame([vocabulary.parse(column) for column, vocabulary in known])
-        answers = np.empty((len(rows), 3))
-        for start in range(0, len(rows), _ANSWERED_AT_ONCE):
-            part = slice(start, start + _ANSWERED_AT_ONCE)
-            answers[part, 0] = completer.predict(cells[part])
-            answers[part, 1:] = completer.predict_interval(cells[part], COVERAGE)
-            progress.at(start / len(rows), f"predicting: {start:,} of {len(rows):,}")
-        return Answered(self, rows, answers)
 
 
 @dataclass(frozen=True, eq=False)
-class Answered:
-    """Rows with their values filled in, made as they are written, a block at a time."""
+class FilledTable:
+    """Rows with their values filled in; frames of them are built block by block."""
 
-    asked: Asked
-    rows: Index  # (Q,), which of the rows were answered, ascending
-    answers: NDArray[np.float64]  # (Q, 3)
+    request: FillRequest
+    rows: Index  # (Q,), the rows that were predicted, ascending
+    predictions: Floats  # (Q, 3): mean, low, high
 
     def frame(self) -> pl.DataFrame:
-        """All rows."""
-        return self._rows(0, len(self.asked.values))
+        """Return all rows."""
+        return self._block(0, len(self.request.values))
 
     def write_csv(self, path: str | Path, separator: str = ",") -> None:
         with Path(path).open("wb") as file:
@@ -118,23 +106,40 @@ class Answered:
                 block.write_csv(file, separator=separator, include_header=number == 0)
 
     def write_parquet(self, path: str | Path) -> None:
-        schema = self._rows(0, 1).schema
+        schema = self._block(0, 1).schema
         register_io_source(lambda *_: self.blocks(), schema=schema).sink_parquet(path)
 
     def blocks(self) -> Iterator[pl.DataFrame]:
-        for start in range(0, len(self.asked.values), _WRITTEN_AT_ONCE):
-            yield self._rows(start, start + _WRITTEN_AT_ONCE)
+        for start in range(0, len(self.request.values), _ROWS_PER_BLOCK):
+            yield self._block(start, start + _ROWS_PER_BLOCK)
 
-    def _rows(self, start: int, stop: int) -> pl.DataFrame:
-        """Values as they were known or are answered, and where they are answered their interval."""
-        values = self.asked.values[start:stop]
+    def _block(self, start: int, stop: int) -> pl.DataFrame:
+        """Return observed or predicted values, and the intervals of the predicted ones."""
+        values = self.request.values[start:stop]
         first, last = np.searchsorted(self.rows, (start, stop))
         columns = np.full((3, len(values)), np.nan)
         columns[0] = values
-        columns[:, self.rows[first:last] - start] = self.answers[first:last].T
-        named = zip(self.asked.names, columns, strict=True)
-        labels = self.asked.labels(np.arange(start, start + len(values)))
+        columns[:, self.rows[first:last] - start] = self.predictions[first:last].T
+        named = zip(self.request.names, columns, strict=True)
+        labels = self.request.labels(np.arange(start, start + len(values)))
         return labels.with_columns([pl.Series(n, c).fill_nan(None) for n, c in named])
+
+
+def fill(fitted: Fitted, request: FillRequest, progress: Progress = SILENT) -> FilledTable:
+    """Predict all requested cells, with the ends of an 80 % interval, in one pass."""
+    rows = np.flatnonzero(np.isnan(request.values))
+    predictions = np.empty((len(rows), 3))
+    if not len(rows):
+        return FilledTable(request, rows, predictions)
+    columns = zip(request.labels(rows).iter_columns(), fitted.table.vocabularies, strict=True)
+    labels = pl.DataFrame([vocabulary.parse(column) for column, vocabulary in columns])
+    index = encode_queries(fitted.table, labels)
+    statistics = (MEAN, *interval_ends(COVERAGE))
+    for chunk, distribution in predict_chunks(fitted.predictor, index):
+        for at, statistic in enumerate(statistics):
+            predictions[chunk, at] = statistic(distribution).double().cpu().numpy()
+        progress.at(chunk.start / len(rows), f"predicting: {chunk.start:,} of {len(rows):,}")
+    return FilledTable(request, rows, predictions)
 
 
 def complete(
@@ -147,7 +152,7 @@ def complete(
     seed: int = 0,
     device: str = "auto",
 ) -> Any:
-    """A frame with the values that were missing filled in, and the ends of an 80 % interval.
+    """Return a frame with the missing values filled in, and the ends of an 80 % interval.
 
     ``axes`` names the label columns where there are more than two.
 
@@ -156,74 +161,32 @@ def complete(
     ['user', 'film', 'rating', 'low', 'high']
     """
     table = Table.of(data, axes=axes, value=value, duplicates=duplicates)
-    asked = Asked.of(table)
+    request = FillRequest.of(table)
     completer = Completer(model, seed=seed, device=device).fit_table(table)
-    frame = asked.answered(completer).frame()
+    frame = fill(completer.fitted_, request).frame()
     native = native_frame({c.name: c for c in frame.iter_columns()}, table.native)
     if table.native == "pandas" and len(native) == len(data):
         native.index = data.index
     return native
 
 
-def factor_frame(completer: Completer, neighbours: int = 3) -> pl.DataFrame:
-    """A row per member of every axis: who it is, who is nearest to it, its vector."""
-    if neighbours < 0:
-        raise InputError(f"neighbours must be 0 or more, but are {neighbours}")
-    table, blocks = completer.table_, []
-    for number, axis in enumerate(table.axes):
-        vectors = completer.predictor_.factors()[number]
-        labels = table.vocabularies[number].decode(np.arange(table.shape[number]))
-        listed = [str(label) for label in labels]
-        near = nearest(vectors, neighbours)
-        columns: dict[str, Any] = {
-            "axis": [axis] * len(listed),
-            "member": listed,
-            "nearest": ["; ".join(listed[n] for n in row if n != UNKNOWN) for row in near],
-        }
-        columns |= {f"factor {k}": column for k, column in enumerate(vectors.T, start=1)}
-        blocks.append(pl.DataFrame(columns))
-    return pl.concat(blocks, how="diagonal")
-
-
-def nearest(vectors: NDArray[np.float64], number: int) -> NDArray[np.int64]:
-    """The members whose vectors point the same way most, best first: (N, number).
-
-    ``UNKNOWN`` fills the places of those that have no direction, or too few others.
-    """
-    lengths = np.linalg.norm(vectors, axis=1)
-    able = lengths > _NO_DIRECTION
-    unit = vectors / np.where(able, lengths, 1.0)[:, None]
-    number = min(number, len(vectors))
-    found = np.full((len(vectors), number), UNKNOWN, dtype=np.int64)
-    others = min(number, len(vectors) - 1)
-    for start in range(0, len(vectors) if others > 0 else 0, 1024):
-        likeness = unit[start : start + 1024] @ unit.T
-        likeness[:, ~able] = -np.inf
-        likeness[np.arange(len(likeness)), start + np.arange(len(likeness))] = -np.inf
-        best = np.argsort(-likeness, axis=1, kind="stable")[:, :others]
-        alike = np.take_along_axis(likeness, best, axis=1)
-        found[start : start + 1024, :others] = np.where(np.isfinite(alike), best, UNKNOWN)
-    found[~able] = UNKNOWN
-    return found
-
-
-def _labels(
+def _decode(
     axes: Sequence[str],
     vocabularies: Sequence[Vocabulary],
     codes: Sequence[NDArray[np.integer]],
 ) -> pl.DataFrame:
-    """What the members of each axis with these numbers are called."""
-    three = zip(axes, vocabularies, codes, strict=True)
-    return pl.DataFrame([v.decode(some.astype(np.int64)).rename(axis) for axis, v, some in three])
+    """Decode the labels of members, a column per axis."""
+    columns = zip(axes, vocabularies, codes, strict=True)
+    return pl.DataFrame([v.decode(c.astype(np.int64)).rename(axis) for axis, v, c in columns])
 
 
-def _shortened(values: NDArray[np.float64]) -> NDArray[np.floating]:
-    """In half the bytes if that loses nothing, as with ratings."""
+def _shorten(values: Floats) -> NDArray[np.floating]:
+    """Store values in half the bytes if that loses nothing, as with ratings."""
     short = np.empty(len(values), dtype=np.float32)
-    for start in range(0, len(values), _WRITTEN_AT_ONCE):
-        some = values[start : start + _WRITTEN_AT_ONCE]
+    for start in range(0, len(values), _ROWS_PER_BLOCK):
+        block = slice(start, start + _ROWS_PER_BLOCK)
         with np.errstate(over="ignore"):
-            short[start : start + _WRITTEN_AT_ONCE] = some
-        if not np.array_equal(short[start : start + _WRITTEN_AT_ONCE], some, equal_nan=True):
+            short[block] = values[block]
+        if not np.array_equal(short[block], values[block], equal_nan=True):
             return values
     return short

@@ -1,39 +1,95 @@
-"""What a Completer may be given, checked: cells and values as scikit-learn has them, seeds."""
+"""Inputs of a Completer: cells and values as users of scikit-learn pass them, and axes."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.utils import column_or_1d
+import polars as pl
 
+from exchangeable.arrays.cells import UNKNOWN, Index
+from exchangeable.data.frames import frame_of
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import missing_labels
 from exchangeable.errors import InputError
 
 
-def checked_input(X: Any, y: Any) -> tuple[Any, Any]:
-    """What scikit-learn's users may pass, refused in its words where it cannot be taken."""
+def check_input(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return cells and values as arrays or frames; refuse others in scikit-learn's words."""
     if y is not None and hasattr(X, "tocoo"):
         raise InputError("sparse input is a table of its own: pass it without y")
     other = hasattr(X, "__array__") and not hasattr(X, "columns")
-    given = np.asarray(X) if other and not isinstance(X, np.ma.MaskedArray) else X
-    for name, data in (("X", given), ("y", y)):
+    cells = np.asarray(X) if other and not isinstance(X, np.ma.MaskedArray) else X
+    for name, data in (("X", cells), ("y", y)):
         if isinstance(data, np.ndarray) and data.dtype.kind == "c":
             raise InputError(f"Complex data not supported, but {name} holds {data.dtype}")
-    if isinstance(given, np.ndarray) and given.ndim == 1:
+    if isinstance(cells, np.ndarray) and cells.ndim == 1:
         raise InputError(
             "cells are needed as a table with a column for each axis, but came as a list. "
             "Reshape your data with [cells] if it is one cell."
         )
-    if isinstance(given, np.ndarray) and given.ndim == 2:
-        if not given.shape[1]:
+    if isinstance(cells, np.ndarray) and cells.ndim == 2:
+        if not cells.shape[1]:
             raise InputError(
-                f"Found array with 0 feature(s) (shape={given.shape}) while a minimum of 1 is "
+                f"Found array with 0 feature(s) (shape={cells.shape}) while a minimum of 1 is "
                 f"required."
             )
-        if given.dtype.kind == "f" and not np.isfinite(given).all():
+        if cells.dtype.kind == "f" and not np.isfinite(cells).all():
             raise InputError("labels must be given and finite, but some in X are NaN or infinity")
     if y is None:
-        return given, None
+        return cells, None
     masked = isinstance(y, np.ma.MaskedArray)
     values = np.ma.filled(y.astype(np.float64), np.nan) if masked else np.asarray(y)
-    return given, column_or_1d(values, warn=True) if values.ndim == 2 else values
+    if values.ndim != 2:
+        return cells, values
+    from sklearn.utils import column_or_1d  # it warns in a class of its own
+
+    return cells, column_or_1d(values, warn=True)
+
+
+def encode_queries(table: Table, X: Any) -> Index:
+    """Coordinates of the queried cells (Q, D), with ``UNKNOWN`` for members not in the table."""
+    X, _ = check_input(X, None)
+    frame, _ = frame_of(X)
+    if not set(table.axes) <= set(frame.columns):
+        check_columns(table, frame)
+    columns = table.label_columns(frame)
+    for column in columns:
+        missing = missing_labels(frame[column])
+        if missing.any():
+            raise InputError(
+                f"every cell must have a label in {column!r}, but that of row "
+                f"{int(missing.argmax()) + 1} is missing (NaN or null)"
+            )
+    cells = table.cells(frame)
+    for column, vocabulary, codes in zip(columns, table.vocabularies, cells.T, strict=True):
+        whole = vocabulary.labels.dtype.is_integer()
+        if whole and frame[column].dtype == pl.String and (codes == UNKNOWN).all():
+            warnings.warn(
+                f"no label of {column!r} is known: they are texts, but those of the table are "
+                f"whole numbers",
+                stacklevel=3,
+            )
+    return cells
+
+
+def check_columns(table: Table, frame: pl.DataFrame) -> None:
+    """Raise unless a frame has a column for each axis."""
+    if len(frame.columns) != table.order:
+        raise InputError(
+            f"X has {len(frame.columns)} features, but Completer is expecting {table.order} "
+            f"features as input: a column for each axis ({', '.join(table.axes)})"
+        )
+
+
+def find_axis(table: Table, axis: int | str) -> int:
+    """Number of an axis that is given by its name or number."""
+    names = table.axes
+    if axis in names:
+        return names.index(str(axis))
+    if isinstance(axis, int) and not isinstance(axis, bool) and 0 <= axis < len(names):
+        return axis
+    raise InputError(
+        f"axis must be one of {', '.join(names)}, or 0 to {len(names) - 1}, but is {axis!r}"
+    )

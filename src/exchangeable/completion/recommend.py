@@ -1,105 +1,183 @@
-"""What can be recommended to a member, and cells of a member that are not in the table."""
+"""Recommendations: the best cells of a member that it has not rated, for known and new members."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from exchangeable.arrays.cells import UNKNOWN, Index
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
+from exchangeable.completion.fit import Fitted
+from exchangeable.completion.inputs import find_axis
+from exchangeable.completion.predictor import Predictor, best_cells, quantile
+from exchangeable.completion.update import read_new_cells, update
 from exchangeable.data.frames import frame_of, numbers_of
+from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of
+from exchangeable.data.vocabulary import column_of, missing_labels
 from exchangeable.errors import InputError
 
-MOST_CANDIDATES = 20_000_000
-"""Cells that are compared at most."""
+MAX_CANDIDATES = 20_000_000
+"""Most cells that are compared for one recommendation."""
+_ENDS = quantile(0.1), quantile(0.9)
 
 
-def candidates(table: Table, place: int, code: int, given: Mapping[str, Any]) -> Index:
-    """All cells of a member, or those with the given members of other axes."""
-    unknown = set(given) - {axis for number, axis in enumerate(table.axes) if number != place}
+@dataclass(frozen=True, eq=False)
+class RecommendQuery:
+    """The member to recommend to, and what is known beside the table."""
+
+    member: Any
+    n: int = 10
+    axis: int | str = 0
+    """The member's axis."""
+    ratings: Any = None
+    """Cells of the member to take into account and not keep: labels to values, or a frame."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Members of other axes that are fixed."""
+    duplicates: Duplicates = "error"
+    """What to do with ratings of the same cell."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendations:
+    """Cells in the order of their means, best first, with 80 % intervals."""
+
+    axis: int
+    """The member's axis."""
+    cells: Index  # (n, D), codes of members; meaningless on the member's own axis
+    mean: Floats  # (n,)
+    low: Floats  # (n,)
+    high: Floats  # (n,)
+
+    def columns(self, table: Table) -> dict[str, pl.Series]:
+        """Return labels of the other axes, means and both ends of the intervals."""
+        labels = {
+            axis: table.vocabularies[number].decode(self.cells[:, number])
+            for number, axis in enumerate(table.axes)
+            if number != self.axis
+        }
+        statistics = zip(table.prediction_columns, (self.mean, self.low, self.high), strict=True)
+        return labels | {name: pl.Series(name, column) for name, column in statistics}
+
+
+def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
+    """Find the ``n`` best unseen cells of a member."""
+    n, member, table = query.n, query.member, fitted.table
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+        raise InputError(f"n must be a whole number of 1 or more, but is {n!r}")
+    if missing_labels(column_of("member", [member]))[0]:
+        raise InputError(f"the member must have a label, but is {member!r}")
+    axis = find_axis(table, query.axis)
+    code = int(table.vocabularies[axis].encode(column_of("member", [member]))[0])
+    if query.ratings is None:
+        seen = table.index[table.is_observed]
+        return _best_unseen(fitted.predictor, table, axis, code, seen, query)
+    labels, rated, values = encode_ratings(table, member, axis, query.ratings)
+    # Only a new member's own cells are computed, and nothing of its axis is copied.
+    if code == UNKNOWN and table.scale.kind != "positives":
+        fitted.cells.scale.check(values)
+        check_distinct(table, rated, axis)
+        predictor = fitted.predictor.for_new_member(axis, rated, values)
+        if predictor is not None:
+            return _best_unseen(predictor, table, axis, 0, rated, query)
+    added = read_new_cells(table, labels, values, query.duplicates)
+    return recommend(update(fitted, added), replace(query, ratings=None))
+
+
+def _best_unseen(
+    predictor: Predictor, table: Table, axis: int, code: int, seen: Index, query: RecommendQuery
+) -> Recommendations:
+    """Find the best cells of a member, without those it has ``seen``."""
+    cells = list_candidates(table, axis, code, query.given)
+    if code != UNKNOWN:
+        cells = cells[~np.isin(cell_keys(cells, table.shape), cell_keys(seen, table.shape))]
+    best, (mean, low, high) = best_cells(predictor, cells, query.n, *_ENDS)
+    return Recommendations(axis, cells[best], mean, low, high)
+
+
+def list_candidates(table: Table, axis: int, code: int, given: Mapping[str, Any]) -> Index:
+    """List all cells of a member, or those with the given members of other axes."""
+    unknown = set(given) - {name for number, name in enumerate(table.axes) if number != axis}
     if unknown:
         raise InputError(f"given must name other axes of {table.axes}, but names {sorted(unknown)}")
     choices: list[Any] = []
-    for number, axis in enumerate(table.axes):
-        if number == place:
+    for number, name in enumerate(table.axes):
+        if number == axis:
             choices.append([code])
-        elif axis in given:
-            found = table.vocabularies[number].encode(column_of(axis, [given[axis]]))
-            if found[0] == UNKNOWN:
-                raise InputError(f"{axis} must be known, but {given[axis]!r} is not")
-            choices.append(found)
+        elif name in given:
+            fixed = table.vocabularies[number].encode(column_of(name, [given[name]]))
+            if fixed[0] == UNKNOWN:
+                raise InputError(f"{name} must be known, but {given[name]!r} is not")
+            choices.append(fixed)
         else:
             choices.append(range(table.shape[number]))
-    many = int(np.prod([float(len(choice)) for choice in choices]))
-    if many > MOST_CANDIDATES:
+    candidates = int(np.prod([float(len(choice)) for choice in choices]))
+    if candidates > MAX_CANDIDATES:
         raise InputError(
-            f"at most {MOST_CANDIDATES:,} cells can be compared, but there are {many:,}; fix "
+            f"at most {MAX_CANDIDATES:,} cells can be compared, but there are {candidates:,}; fix "
             f"members of other axes with given"
         )
     grids = np.meshgrid(*[np.asarray(choice, dtype=np.int64) for choice in choices], indexing="ij")
     return np.stack([grid.ravel() for grid in grids], axis=1)
 
 
-def cells_of(
-    table: Table, member: Any, place: int, ratings: Any
-) -> tuple[pl.DataFrame, Index, NDArray[np.float64]]:
-    """Cells of a member of axis ``place``, from a mapping or a frame: labels, numbers, values.
+def encode_ratings(
+    table: Table, member: Any, axis: int, ratings: Any
+) -> tuple[pl.DataFrame, Index, Floats]:
+    """Read cells of one member from a mapping or a frame: labels, coordinates and values.
 
-    The member itself is number 0.
+    The member itself gets the coordinate 0.
     """
-    rest = [axis for number, axis in enumerate(table.axes) if number != place]
+    labels, values = _split_ratings(
+        [name for n, name in enumerate(table.axes) if n != axis], ratings
+    )
+    index = np.zeros((len(values), table.order), dtype=np.int64)
+    for name, column in labels.items():
+        codes = table.vocabularies[table.axes.index(name)].encode(column)
+        index[:, table.axes.index(name)] = codes
+        if (codes == UNKNOWN).any():
+            label = column[int((codes == UNKNOWN).argmax())]
+            raise InputError(f"ratings must be of known {name}, but {label!r} is not known")
+    labels[table.axes[axis]] = column_of("member", [member] * len(values))
+    return pl.DataFrame({name: labels[name] for name in table.axes}), index, values
+
+
+def _split_ratings(axes: list[str], ratings: Any) -> tuple[dict[str, pl.Series], Floats]:
+    """Split ratings into labels by axis, and values."""
     if isinstance(ratings, Mapping):
-        if len(rest) != 1:
+        if len(axes) != 1:
             raise InputError(
-                f"ratings must be a frame with columns {', '.join(rest)} and values, but are "
+                f"ratings must be a frame with columns {', '.join(axes)} and values, but are "
                 f"a mapping"
             )
-        labels = {rest[0]: column_of(rest[0], list(ratings))}
-        values = numbers_of("ratings", column_of("rating", ratings.values())).to_numpy(
-            writable=True
-        )
+        labels = {axes[0]: column_of(axes[0], list(ratings))}
+        values = numbers_of("ratings", column_of("rating", ratings.values()))
     else:
         frame, _ = frame_of(ratings)
-        if len(frame.columns) != len(rest) + 1:
+        if len(frame.columns) != len(axes) + 1:
             raise InputError(
-                f"ratings must have columns {', '.join(rest)} and values, but have {frame.columns}"
+                f"ratings must have columns {', '.join(axes)} and values, but have {frame.columns}"
             )
-        names = rest if set(rest) <= set(frame.columns) else frame.columns[: len(rest)]
-        labels = {axis: frame[name] for axis, name in zip(rest, names, strict=True)}
+        names = axes if set(axes) <= set(frame.columns) else frame.columns[: len(axes)]
+        labels = {axis: frame[name] for axis, name in zip(axes, names, strict=True)}
         (value,) = set(frame.columns) - set(names)
-        values = numbers_of("ratings", frame[value]).to_numpy(writable=True)
-    numbers = np.zeros((len(values), table.order), dtype=np.int64)
-    for axis, column in labels.items():
-        codes = table.vocabularies[table.axes.index(axis)].encode(column)
-        numbers[:, table.axes.index(axis)] = codes
-        if (codes == UNKNOWN).any():
-            stranger = column[int((codes == UNKNOWN).argmax())]
-            raise InputError(f"ratings must be of known {axis}, but {stranger!r} is not known")
-    labels[table.axes[place]] = column_of("member", [member] * len(values))
-    cells = pl.DataFrame({axis: labels[axis] for axis in table.axes})
-    return cells, numbers, values
+        values = numbers_of("ratings", frame[value])
+    return labels, values.to_numpy(writable=True)
 
 
-def check_distinct(table: Table, own: Index, place: int) -> None:
+def check_distinct(table: Table, rated: Index, axis: int) -> None:
     """Raise if a member has two values for the same cell."""
-    keys, first, number = np.unique(
-        keys_of(own, table.shape), return_index=True, return_counts=True
+    keys, first, counts = np.unique(
+        cell_keys(rated, table.shape), return_index=True, return_counts=True
     )
-    if len(keys) < len(own):
-        again = own[first[number.argmax()]]
+    if len(keys) < len(rated):
+        repeated = rated[first[counts.argmax()]]
         labels = [
-            str(vocabulary.decode(again[axis : axis + 1])[0])
-            for axis, vocabulary in enumerate(table.vocabularies)
-            if axis != place
+            str(vocabulary.decode(repeated[number : number + 1])[0])
+            for number, vocabulary in enumerate(table.vocabularies)
+            if number != axis
         ]
         raise InputError(f"every cell may be rated once, but {', '.join(labels)} comes again")
-
-
-def keys_of(index: Index, shape: tuple[int, ...]) -> Index:
-    """One number per cell: (Q, D) -> (Q,)."""
-    return np.ravel_multi_index(tuple(index.T), shape).astype(np.int64)

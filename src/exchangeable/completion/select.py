@@ -1,9 +1,9 @@
-"""Who answers where nobody was chosen: the pretrained model, unless a simpler one does better.
+"""Choose the model for ``model="auto"``: hide cells, compare candidates on them, keep the best.
 
-Some of the cells are hidden, and all candidates predict them from the others. So there is an
-estimate of the error before any truth is known, and nobody gets answers that are worse than biases
-without hearing of it. Which cells are hidden depends on what is in the table alone, not on how its
-members are called or in which order its cells come.
+All candidates predict the hidden cells from the others. So the error is estimated before any truth
+is known, and a prediction that is worse than biases does not go unnoticed. Which cells are hidden
+depends on the contents of the table alone, not on the labels of its members or the order of its
+cells.
 """
 
 from __future__ import annotations
@@ -11,142 +11,132 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import methodcaller
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import standardised
-from exchangeable.completion.predictors import (
-    READ_TOGETHER,
-    ModelPredictor,
-    Predictor,
-    fit_baseline,
-    read_predictions,
-)
+from exchangeable.completion.baseline_predictor import fit_baseline
+from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.predictor import Predictor, score_predictions
 from exchangeable.models.prior import BIASES, pseudo_random_shares
 from exchangeable.pretraining import bundled
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 
-SIMPLER = ("bias", "vmf")
-"""What the pretrained model is compared with."""
+SIMPLER_MODELS = ("bias", "vmf")
+"""Candidates beside the pretrained model."""
 
-PARTS = 10
-"""One of these parts of the cells is hidden at a time."""
-HIDDEN = 500
-"""Cells to be hidden in all, if a few parts have as many."""
-MOST_PARTS = 4
-MOST_HIDDEN = 0.5
-"""Of the cells: where most fall into one part, since they are alike, it is left out."""
-LEAST = 50
-"""Cells that a table must have for a comparison that says anything."""
-MOST = 200_000
-"""Cells of a table that is tried as a whole; of larger ones, as many members as have so many. These
-say less of how sure answers for the whole may be, so that intervals stay as they are."""
-MOST_ON_LEVELS = 50_000
-"""The same of values on levels, where a model that nothing else is tried beside is not tried
-either: there intervals of a pretrained one are right from the start (79 to 82 % for 80 %)."""
+FOLDS = 10
+"""Each cell is in one of these folds; one fold is hidden at a time."""
+TARGET_HIDDEN = 500
+"""Cells to hide in all, if few enough folds have as many."""
+MAX_FOLDS = 4
+MAX_HIDDEN_SHARE = 0.5
+"""A fold with more of the cells, since they are alike, is left out."""
+MIN_CELLS = 50
+"""Smaller tables are not compared on: too few cells would be hidden."""
+MAX_CELLS = 200_000
+"""Larger tables are compared on as many members as have so many cells. These say less about the
+uncertainty in the whole table, so that intervals stay uncalibrated."""
+MAX_CELLS_ON_LEVELS = 50_000
+"""``backtest`` skips larger tables with levels: there intervals of the pretrained model are right
+from the start (79 to 82 % for 80 %)."""
 
 
 @dataclass(frozen=True)
-class Trial:
-    """How far off candidates were, on the same hidden cells."""
+class Comparison:
+    """Errors of the candidates on the same hidden cells."""
 
     hidden: int
     rmse: dict[str, float]
     coverage: float
-    """Share of the hidden values that lay within the 80 % intervals of the best, before these were
-    set right."""
+    """Share of the hidden values within the 80 % intervals of the best, before calibration."""
     calibration: Calibration
     """Of the best."""
 
     @classmethod
-    def of(cls, values: Floats, means: dict[str, Floats], ranks: dict[str, Floats]) -> Trial:
-        """From hidden values, what candidates answered, and where in the answers values lay."""
+    def of(cls, values: Floats, means: dict[str, Floats], ranks: dict[str, Floats]) -> Comparison:
+        """Compare predicted means with hidden values, whose ranks in the predictions are given."""
         rmse = {name: metrics.rmse(values, column) for name, column in means.items()}
-        own = ranks[min(rmse, key=lambda name: rmse[name])]
-        coverage = float(((own >= 0.1) & (own <= 0.9)).mean())
-        return cls(len(values), rmse, coverage, Calibration.fit(own))
+        best = ranks[min(rmse, key=lambda name: rmse[name])]
+        coverage = float(((best >= 0.1) & (best <= 0.9)).mean())
+        return cls(len(values), rmse, coverage, Calibration.fit(best))
 
     @property
     def best(self) -> str:
-        """The pretrained model, unless one is better."""
+        """The model with the smallest error; of equal ones the pretrained model."""
         return min(self.rmse, key=lambda name: self.rmse[name])
 
     def __str__(self) -> str:
         best = self.best
         others = ", ".join(f"{n} {e:.4g}" for n, e in self.rmse.items() if n != best)
-        told = (
+        sentence = (
             f"on {self.hidden:,} cells that were hidden, RMSE {self.rmse[best]:.4g}"
             f"{others and f' ({others})'}; {100 * self.coverage:.0f} % of them within its 80 % "
             f"intervals"
         )
         if self.calibration != UNCALIBRATED:
-            told += ", now calibrated on them"
+            sentence += ", now calibrated on them"
         if best == bundled.NAME:
-            return f"model {best}: {told}"
-        return f"model {best}, which does better here than the pretrained one: {told}"
+            return f"model {best}: {sentence}"
+        return f"model {best}, which does better here than the pretrained one: {sentence}"
 
 
-def tried(
+def compare_models(
     cells: Cells,
     seed: int,
     device: torch.device,
     progress: Progress = SILENT,
     memory: int | None = None,
-) -> Trial | None:
-    """Fit all candidates to most cells, and see how they predict the others.
+) -> Comparison | None:
+    """Fit all candidates to most cells, and compare their predictions of the others.
 
-    None where the cells are too few, or too much alike to tell some from the others.
+    None where the cells are too few, or too much alike to be assigned to folds.
     """
-    if len(cells) < LEAST:
+    if len(cells) < MIN_CELLS:
         return None
     progress.at(0.0, "choosing cells to hide")
-    whole, cells = cells, _some(cells)
-    part = _parts(cells)
+    whole, cells = cells, _limit_cells(cells)
+    fold = _assign_folds(cells)
     trained = bundled.bundled_model(len(cells.shape))
     candidates: dict[str, Callable[[Cells], Predictor]] = {
         bundled.NAME: partial(ModelPredictor.of, trained, device=device, memory=memory),
-        **{name: partial(fit_baseline, name, seed=seed) for name in SIMPLER},
+        **{name: partial(fit_baseline, name, seed=seed) for name in SIMPLER_MODELS},
     }
-    parts = min(-(-HIDDEN * PARTS // len(cells)), MOST_PARTS)
+    folds = min(-(-TARGET_HIDDEN * FOLDS // len(cells)), MAX_FOLDS)
     truth: list[Floats] = []
-    found: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in candidates}
-    for number in range(parts):
-        hidden = part == number
-        if not 0 < hidden.mean() < MOST_HIDDEN:
+    means: dict[str, list[Floats]] = {name: [] for name in candidates}
+    ranks: dict[str, list[Floats]] = {name: [] for name in candidates}
+    for number in range(folds):
+        hidden = fold == number
+        if not 0 < hidden.mean() < MAX_HIDDEN_SHARE:
             continue
         truth.append(cells.values[hidden])
         for at, (name, candidate) in enumerate(candidates.items()):
-            share = (number + at / len(candidates)) / parts
+            share = (number + at / len(candidates)) / folds
             progress.at(share, f"trying {name} on {hidden.sum():,} hidden cells")
             predictor = candidate(cells.take(~hidden))
-            found[name].append(
-                predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
-            )
+            mean, rank = predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
+            means[name].append(mean)
+            ranks[name].append(rank)
     if not truth:
         return None
-    means, ranks = (
-        {name: np.concatenate([one[at] for one in own]) for name, own in found.items()}
-        for at in (0, 1)
-    )
-    trial = Trial.of(np.concatenate(truth), means, ranks)
-    return trial if cells is whole else replace(trial, calibration=UNCALIBRATED)
+    comparison = Comparison.of(np.concatenate(truth), _joined(means), _joined(ranks))
+    return comparison if cells is whole else replace(comparison, calibration=UNCALIBRATED)
 
 
-def backtest(model: ModelPredictor, cells: Cells) -> Trial | None:
-    """How a model that has read all cells does on those that its factors were tried on.
+def backtest(model: ModelPredictor, cells: Cells) -> Comparison | None:
+    """Predict the cells that the model's prior was tried on, without having read them.
 
     None where there are none, or where that would take long: comparing members is most of it.
     """
-    if len(cells) > (MOST_ON_LEVELS if cells.scale.levels else MOST):
+    if len(cells) > (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS):
         return None
     truth, means, ranks = [], [], []
-    for hidden, predictor in model.hidden(cells):
+    for hidden, predictor in model.holdouts(cells):
         mean, rank = predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
         truth.append(cells.values[hidden])
         means.append(mean)
@@ -154,47 +144,49 @@ def backtest(model: ModelPredictor, cells: Cells) -> Trial | None:
     if not truth:
         return None
     name = bundled.NAME
-    return Trial.of(
-        np.concatenate(truth), {name: np.concatenate(means)}, {name: np.concatenate(ranks)}
-    )
+    return Comparison.of(np.concatenate(truth), _joined({name: means}), _joined({name: ranks}))
 
 
 def predict_and_rank(predictor: Predictor, index: Index, values: Floats) -> tuple[Floats, Floats]:
-    """What is answered for cells, and where in the answers their values lie."""
-    means, ranks = [], []
-    for start in range(0, len(index), READ_TOGETHER):
-        some = slice(start, start + READ_TOGETHER)
-        rank = methodcaller("rank", torch.from_numpy(values[some]))
-        mean, place = read_predictions(predictor, index[some], methodcaller("mean"), rank)
-        means.append(mean)
-        ranks.append(place)
-    return np.concatenate(means), np.concatenate(ranks)
+    """Predicted means of cells, and the ranks of their values in the predictions."""
+    means, ranks = score_predictions(
+        predictor,
+        index,
+        values,
+        lambda distribution, _: distribution.mean(),
+        lambda distribution, truth: distribution.rank(truth),
+    )
+    return means, ranks
 
 
-def _parts(cells: Cells) -> NDArray[np.int64]:
-    """The part that each cell belongs to."""
+def _joined(columns: dict[str, list[Floats]]) -> dict[str, Floats]:
+    return {name: np.concatenate(parts) for name, parts in columns.items()}
+
+
+def _assign_folds(cells: Cells) -> Index:
+    """Assign each cell to one of ``FOLDS`` folds, by late digits of what biases leave of it."""
     index = torch.from_numpy(cells.index)
     values = torch.from_numpy(standardised(cells.values)[0])
     with torch.no_grad():
         biases = BIASES.believed(index, values, cells.shape)
-        drawn = pseudo_random_shares(values - biases.answers(index)[0]).numpy()
-    return (PARTS * drawn).astype(np.int64)
+        shares = pseudo_random_shares(values - biases.answers(index)[0]).numpy()
+    return (FOLDS * shares).astype(np.int64)
 
 
-def _some(cells: Cells) -> Cells:
-    """All cells, or those of some members of the longest axis where they are too many.
+def _limit_cells(cells: Cells) -> Cells:
+    """Keep all cells, or about ``MAX_CELLS``, those of some members of the longest axis.
 
-    Late digits of what a member's cells sum up to, each weighed by how many others there are
-    of its members on other axes, tell whether it is among them.
+    Members are drawn by late digits of the weighted sum of their cells. A cell weighs the more,
+    the more cells its members on other axes have.
     """
-    if len(cells) <= MOST:
+    if len(cells) <= MAX_CELLS:
         return cells
     axis = int(np.argmax(cells.shape))
-    weighed = standardised(cells.values)[0] + np.pi
+    weighted = standardised(cells.values)[0] + np.pi
     for other in range(len(cells.shape)):
         if other != axis:
-            own = cells.index[:, other]
-            weighed = weighed * np.sqrt(np.bincount(own)[own])
-    sums = np.bincount(cells.index[:, axis], weights=weighed, minlength=cells.shape[axis])
-    some = ((1e3 * sums) % 1)[cells.index[:, axis]] < MOST / len(cells)
-    return cells.take(some) if some.sum() >= LEAST else cells
+            members = cells.index[:, other]
+            weighted = weighted * np.sqrt(np.bincount(members)[members])
+    sums = np.bincount(cells.index[:, axis], weights=weighted, minlength=cells.shape[axis])
+    chosen = ((1e3 * sums) % 1)[cells.index[:, axis]] < MAX_CELLS / len(cells)
+    return cells.take(chosen) if chosen.sum() >= MIN_CELLS else cells

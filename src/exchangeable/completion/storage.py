@@ -1,4 +1,4 @@
-"""A completer in a folder: what answers, the table's cells, and the labels of its members."""
+"""A completer in a folder: its predictor, the table's cells, and the labels of its members."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from exchangeable.arrays.cells import Cells
+from exchangeable.completion.baseline_predictor import BaselinePredictor
 from exchangeable.completion.fit import Fitted
-from exchangeable.completion.predictors import predictor_from_parts
+from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.predictor import Predictor
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
@@ -30,7 +31,7 @@ _PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "me
 def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> None:
     """Write all of it, or nothing."""
     table, cells = fitted.table, fitted.cells
-    described, tensors = fitted.predictor.parts()
+    predictor, tensors = fitted.predictor.to_parts()
     training = params["training"]
     config = {
         "kind": "completer",
@@ -38,7 +39,7 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
             **{name: params[name] for name in _PARAMS},
             "training": None if training is None else asdict(training),
         },
-        "answerer": described,
+        "answerer": predictor,
         "table": {
             "axes": list(table.axes),
             "value": table.value_name,
@@ -48,7 +49,7 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
         },
         "notes": list(fitted.notes),
         "name": fitted.name,
-        "folded": fitted.folded,
+        "folded": fitted.cells_since_refresh,
     }
     stored = {
         "index": torch.from_numpy(table.index),
@@ -57,8 +58,8 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
         "cells.values": torch.from_numpy(cells.values),
     }
     files = {
-        f"members-{number}.parquet": _labels_to_bytes(vocabulary)
-        for number, vocabulary in enumerate(table.vocabularies)
+        f"members-{axis}.parquet": _labels_to_bytes(vocabulary)
+        for axis, vocabulary in enumerate(table.vocabularies)
     }
     checkpoint.save(
         path,
@@ -71,61 +72,93 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
 
 
 def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, Any], Fitted]:
-    """The parameters of a completer, and what it had been fitted to."""
+    """Return the parameters of a completer, and its fitted state."""
     stored = checkpoint.load(path)
-    if stored.config.get("kind") != "completer":
+    config = stored.config
+    if config.get("kind") != "completer":
         raise InputError(
-            f"{path}: a saved completer is needed, but this is a {stored.config.get('kind')}; "
+            f"{path}: a saved completer is needed, but this is a {config.get('kind')}; "
             f"Completer(model=PATH) uses a trained model"
         )
     try:
-        facts = stored.config["table"]
-        scale, numbers = _scale_of_json(facts["scale"]), stored.tensors["table"]
-        vocabularies = tuple(
-            Vocabulary(_labels_of_bytes(stored.files[f"members-{n}.parquet"], axis))
-            for n, axis in enumerate(facts["axes"])
+        table, cells = _read_table(config["table"], stored.tensors["table"], stored.files)
+        params = _read_params(config["params"])
+        notes, name, predictor = tuple(config["notes"]), str(config["name"]), config["answerer"]
+        fitted = Fitted(
+            table,
+            cells,
+            predictor_from_parts(
+                predictor, stored.tensors["model"], cells, device, parse_size(params["memory"])
+            ),
+            notes,
+            name,
+            # A model has just read all cells together; a baseline is as it was.
+            int(config.get("folded", 0)) if "baseline" in predictor else 0,
         )
-        table = Table(
-            tuple(facts["axes"]),
-            vocabularies,
-            numbers["index"].numpy(),
-            numbers["values"].numpy(),
-            scale,
-            facts["value"],
-            native=facts["native"],
-        )
-        cells = Cells(
-            numbers["cells.index"].numpy(),
-            numbers["cells.values"].numpy(),
-            table.shape,
-            _scale_of_json(facts["cells scale"]),
-        )
-        params = {"memory": None, **stored.config["params"]}  # older folders know no limit
-        if params["training"] is not None:
-            params["training"] = TrainingConfig(**params["training"])
-        if set(params) != set(_PARAMS):
-            raise ValueError(f"its parameters are {sorted(params)}")
-        _check_index(table.index, table.values, table.shape)
-        _check_index(cells.index, cells.values, cells.shape)
-        notes, name = tuple(stored.config["notes"]), str(stored.config["name"])
-        described = stored.config["answerer"]
-        limit = parse_size(params["memory"])
-        predictor = predictor_from_parts(described, stored.tensors["model"], cells, device, limit)
-        # A model has just read all cells together; a baseline is as it was.
-        folded = int(stored.config.get("folded", 0)) if "baseline" in described else 0
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: the completer cannot be rebuilt: {reason}") from None
-    return params, Fitted(table, cells, predictor, notes, name, folded)
+    return params, fitted
 
 
-def _check_index(
-    index: NDArray[np.int64], values: NDArray[np.float64], shape: tuple[int, ...]
-) -> None:
+def predictor_from_parts(
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    cells: Cells,
+    device: torch.device,
+    memory: int | None = None,
+) -> Predictor:
+    """Build a predictor for the same cells from what its ``to_parts`` returned."""
+    if "baseline" in config:
+        return BaselinePredictor.from_parts(config, tensors, cells)
+    return ModelPredictor.from_parts(config, tensors, cells, device, memory)
+
+
+def _read_table(
+    config: dict[str, Any], tensors: dict[str, Tensor], files: dict[str, bytes]
+) -> tuple[Table, Cells]:
+    """Return the table and the cells that were read of it, after a check of their coordinates."""
+    vocabularies = tuple(
+        Vocabulary(_labels_of_bytes(files[f"members-{number}.parquet"], axis))
+        for number, axis in enumerate(config["axes"])
+    )
+    table = Table(
+        tuple(config["axes"]),
+        vocabularies,
+        tensors["index"].numpy(),
+        tensors["values"].numpy(),
+        _scale_of_json(config["scale"]),
+        config["value"],
+        native=config["native"],
+    )
+    cells = Cells(
+        tensors["cells.index"].numpy(),
+        tensors["cells.values"].numpy(),
+        table.shape,
+        _scale_of_json(config["cells scale"]),
+    )
+    _check_index(table)
+    _check_index(cells)
+    return table, cells
+
+
+def _read_params(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the constructor."""
+    params = {"memory": None, **stored}  # older folders have no limit of memory
+    if params["training"] is not None:
+        params["training"] = TrainingConfig(**params["training"])
+    if set(params) != set(_PARAMS):
+        raise ValueError(f"its parameters are {sorted(params)}")
+    return params
+
+
+def _check_index(cells: Table | Cells) -> None:
+    """Raise unless there is a value for every cell, and every cell is within the shape."""
+    index, values, shape = cells.index, cells.values, cells.shape
     fits = index.ndim == 2 and index.shape == (len(values), len(shape)) and values.ndim == 1
-    if not fits or not ((index >= 0) & (index < np.array(shape))).all():
+    if not fits or not ((index >= 0) & (index < shape)).all():
         raise ValueError(f"cells must be within {shape}")
 
 

@@ -1,51 +1,66 @@
-"""From what answers for a table to what answers for one with more cells, or with others."""
+"""A fitted table after new cells came, and after all cells were read together again."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.cells import UNKNOWN, Cells, Index
+from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, cell_keys
 from exchangeable.completion.fit import Fitted
-from exchangeable.completion.predictors import ModelPredictor
-from exchangeable.data.negatives import observed_cells
+from exchangeable.completion.inputs import check_columns
+from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.data.frames import frame_of
+from exchangeable.data.negatives import draw_negatives_beside, observed_cells
+from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 
-_AT_ONCE = 2**20  # cells
-DUE_AFTER = 0.05
-"""Cells folded in, over those read together, after which it is time to read all together again."""
+_CELLS_PER_SEARCH = 2**20
+REFRESH_SHARE = 0.05
+"""Cells folded in, over those read together, after which a refresh is due."""
 
 
-def updated(fitted: Fitted, added: Table) -> Fitted:
-    """With the cells of another table; members may be new, known cells change their value."""
+def read_new_cells(table: Table, X: Any, y: Any, duplicates: Duplicates) -> Table:
+    """Read further cells as a table of its own, with the columns of the first one."""
+    frame, _ = frame_of(X)
+    axes = list(table.label_columns(frame))
+    if y is not None and axes != list(table.axes):
+        check_columns(table, frame)
+    value = table.value_name if y is None and table.value_name in frame.columns else None
+    added = Table.of(X, y, axes=axes, value=value, duplicates=duplicates)
+    if added.value_name is None and table.scale.kind != "positives":
+        raise InputError("new cells must have values, but neither y nor a column of X has them")
+    return added
+
+
+def update(fitted: Fitted, added: Table) -> Fitted:
+    """Fold in the cells of another table; members may be new, known cells change their value."""
     table = fitted.table
     columns = [v.decode(added.index[:, a]) for a, v in enumerate(added.vocabularies)]
     pairs = zip(table.vocabularies, columns, strict=True)
-    vocabularies = tuple(known.with_more(column) for known, column in pairs)
-    seen = added.is_observed
-    coded = [v.encode(column) for v, column in zip(vocabularies, columns, strict=True)]
-    index, values = np.stack(coded, axis=1)[seen], added.values[seen]
+    vocabularies = tuple(vocabulary.with_more(column) for vocabulary, column in pairs)
+    has_value = added.is_observed
+    codes = [v.encode(column) for v, column in zip(vocabularies, columns, strict=True)]
+    index, values = np.stack(codes, axis=1)[has_value], added.values[has_value]
     if not len(values):
         raise InputError("new cells must have values, but none has one")
     fitted.cells.scale.check(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
-    known = table.is_observed  # rows without a value were questions, which are answered
-    observed = Cells(table.index[known], table.values[known], table.shape, table.scale)
-    everything, _, _ = _merged(observed, index, values, shape)
+    observed = table.is_observed  # rows without a value were queries, which are answered
+    before = Cells(table.index[observed], table.values[observed], table.shape, table.scale)
+    everything, _, _ = _merge(before, index, values, shape)
     if table.scale.kind == "positives":
-        zeros = _zeros_beside(index, everything, np.random.default_rng(len(everything)))
+        zeros = draw_negatives_beside(index, everything, np.random.default_rng(len(everything)))
         index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
-    cells, changed, replaced = _merged(fitted.cells, index, values, shape)
+    cells, changed, replaced = _merge(fitted.cells, index, values, shape)
     predictor = fitted.predictor.updated(cells, changed, replaced=replaced)
-    anew = fitted.predictor.anew(replaced=replaced)
-    folded = 0 if anew else fitted.folded + len(changed)
+    refitted = fitted.predictor.needs_refit(replaced=replaced)
     whole = replace(
         table,
         vocabularies=vocabularies,
@@ -53,82 +68,80 @@ def updated(fitted: Fitted, added: Table) -> Fitted:
         values=everything.values,
         times=None,
     )
-    return replace(fitted, table=whole, cells=cells, predictor=predictor, folded=folded)
+    return replace(
+        fitted,
+        table=whole,
+        cells=cells,
+        predictor=predictor,
+        cells_since_refresh=0 if refitted else fitted.cells_since_refresh + len(changed),
+    )
 
 
-def refreshed(fitted: Fitted) -> Fitted:
-    """The same model after it read all cells together; nothing is trained."""
-    return replace(fitted, predictor=fitted.predictor.refreshed(fitted.cells), folded=0)
+def refresh(fitted: Fitted) -> Fitted:
+    """Let the same model read all cells together; nothing is trained."""
+    predictor = fitted.predictor.refreshed(fitted.cells)
+    return replace(fitted, predictor=predictor, cells_since_refresh=0)
 
 
 def reread(fitted: Fitted, table: Table) -> Fitted:
-    """The same model after it read another table, of the same axes and scale."""
+    """Let the same model read another table, of the same axes and scale."""
     table = table.in_label_order()
     cells, _ = observed_cells(table, seed=0)
     cells = replace(cells, scale=fitted.cells.scale)
     predictor = fitted.predictor
     if isinstance(predictor, ModelPredictor) and predictor.features is not None:
-        moved = _moved(predictor.features, fitted.table.vocabularies, table.vocabularies)
-        predictor = replace(predictor, features=moved)
+        features = _reorder(predictor.features, fitted.table.vocabularies, table.vocabularies)
+        predictor = replace(predictor, features=features)
     predictor = predictor.refreshed(cells)
-    return replace(fitted, table=table, cells=cells, predictor=predictor, folded=0)
-
-
-def _moved(
-    features: FeatureTensors, before: tuple[Vocabulary, ...], after: tuple[Vocabulary, ...]
-) -> FeatureTensors:
-    """Features of the members of another table, zeros where nothing is known of one."""
-    moved: list[Tensor | None] = []
-    for own, old, new in zip(features, before, after, strict=True):
-        if own is None:
-            moved.append(None)
-            continue
-        codes = torch.from_numpy(old.encode(new.labels))
-        known = (codes != UNKNOWN).to(own)[:, None]
-        moved.append(own[codes.clamp(min=0)] * known)
-    return tuple(moved)
+    return replace(fitted, table=table, cells=cells, predictor=predictor, cells_since_refresh=0)
 
 
 def refresh_is_due(fitted: Fitted) -> bool:
-    """Whether so many cells were folded in that reading all together would tell.
+    """Whether so many cells were folded in that reading all together would matter.
 
-    Folded cells change their own members' answers at once; what they would have changed in
-    others' is left out, and that is about in proportion to their share.
+    Folded cells change the predictions for their own members at once; what they would have changed
+    for others is left out, and that is about in proportion to their share.
     """
-    return fitted.folded > DUE_AFTER * (len(fitted.cells) - fitted.folded)
+    read_together = len(fitted.cells) - fitted.cells_since_refresh
+    return fitted.cells_since_refresh > REFRESH_SHARE * read_together
 
 
-def _zeros_beside(index: Index, known: Cells, generator: np.random.Generator) -> Index:
-    """For each new positive a cell of the same member that is none: others on the last axis."""
-    others = index.copy()
-    others[:, -1] = generator.integers(0, known.shape[-1], len(index))
-    keys = np.ravel_multi_index(tuple(others.T), known.shape)
-    taken = np.ravel_multi_index(tuple(known.index.T), known.shape)
-    _, first = np.unique(keys, return_index=True)
-    fresh = np.sort(first[~np.isin(keys[first], taken)])
-    return others[fresh]
+def _reorder(
+    features: FeatureTensors, before: tuple[Vocabulary, ...], after: tuple[Vocabulary, ...]
+) -> FeatureTensors:
+    """FeatureTensors of the members of another table, zeros for those that had none."""
+    reordered: list[Tensor | None] = []
+    for rows, old, new in zip(features, before, after, strict=True):
+        if rows is None:
+            reordered.append(None)
+            continue
+        codes = torch.from_numpy(old.encode(new.labels))
+        is_known = (codes != UNKNOWN).to(rows)[:, None]
+        reordered.append(rows[codes.clamp(min=0)] * is_known)
+    return tuple(reordered)
 
 
-def _merged(
-    known: Cells, index: Index, values: NDArray[np.float64], shape: tuple[int, ...]
+def _merge(
+    cells: Cells, index: Index, values: Floats, shape: tuple[int, ...]
 ) -> tuple[Cells, Index, bool]:
-    """All cells, where the given ones stand among them, and whether one had a value before."""
-    new = np.ravel_multi_index(tuple(index.T), shape)
-    order = np.argsort(new)
-    ascending, positions = new[order], np.full(len(new), UNKNOWN)
-    for start in range(0, len(known), _AT_ONCE):  # the known are many, and in no order
-        some = np.ravel_multi_index(tuple(known.index[start : start + _AT_ONCE].T), shape)
-        at = np.searchsorted(ascending, some).clip(max=len(new) - 1)
-        again = ascending[at] == some
-        positions[order[at[again]]] = start + np.flatnonzero(again)
-    found = positions != UNKNOWN
-    merged = known.values.copy()
-    merged[positions[found]] = values[found]
-    positions[~found] = len(known) + np.arange(int((~found).sum()))
-    cells = Cells(
-        np.concatenate([known.index, index[~found]]),
-        np.concatenate([merged, values[~found]]),
+    """Merge new cells into others: all cells, positions of the new ones, whether any was there."""
+    new_keys = cell_keys(index, shape)
+    permutation = np.argsort(new_keys)
+    ascending, positions = new_keys[permutation], np.full(len(new_keys), UNKNOWN)
+    for start in range(0, len(cells), _CELLS_PER_SEARCH):  # these are many, and in no order
+        chunk = cells.index[start : start + _CELLS_PER_SEARCH]
+        keys = cell_keys(chunk, shape)
+        at = np.searchsorted(ascending, keys).clip(max=len(new_keys) - 1)
+        matches = ascending[at] == keys
+        positions[permutation[at[matches]]] = start + np.flatnonzero(matches)
+    replaced = positions != UNKNOWN
+    merged = cells.values.copy()
+    merged[positions[replaced]] = values[replaced]
+    positions[~replaced] = len(cells) + np.arange(int((~replaced).sum()))
+    everything = Cells(
+        np.concatenate([cells.index, index[~replaced]]),
+        np.concatenate([merged, values[~replaced]]),
         shape,
-        known.scale,
+        cells.scale,
     )
-    return cells, positions, bool(found.any())
+    return everything, positions, bool(replaced.any())

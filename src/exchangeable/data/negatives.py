@@ -79,3 +79,14 @@ def draw_negatives_among(
     inside = inside[(inside != UNKNOWN).all(axis=1)]
     drawn = draw_negatives(inside, tuple(len(codes) for codes in members), count, generator)
     return np.stack([codes[drawn[:, axis]] for axis, codes in enumerate(members)], axis=1)
+
+
+def draw_negatives_beside(index: Index, cells: Cells, generator: np.random.Generator) -> Index:
+    """Draw one unobserved cell per new positive, with another member on the last axis."""
+    others = index.copy()
+    others[:, -1] = generator.integers(0, cells.shape[-1], len(index))
+    keys = cell_keys(others, cells.shape)
+    taken = cell_keys(cells.index, cells.shape)
+    _, first = np.unique(keys, return_index=True)
+    fresh = np.sort(first[~np.isin(keys[first], taken)])
+    return others[fresh]

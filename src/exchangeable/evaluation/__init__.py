@@ -1,1 +1,22 @@
-"""The room evaluation."""
+"""Compare models on hidden cells, and report on a completed table.
+
+``comparison`` fits models to the same cells and scores them on the same hidden ones, ``report``
+writes an HTML page about a completion, ``plots`` draws with matplotlib.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from exchangeable.runtime.lazy import attach
+
+if TYPE_CHECKING:
+    from exchangeable.evaluation.comparison import Evaluation as Evaluation
+    from exchangeable.evaluation.comparison import Outcome as Outcome
+    from exchangeable.evaluation.comparison import evaluate as evaluate
+    from exchangeable.evaluation.comparison import judge as judge
+
+_NAMES = {"comparison": ("Evaluation", "Outcome", "evaluate", "judge")}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+__getattr__, __dir__ = attach(__name__, _NAMES)

@@ -1,6 +1,6 @@
-"""Models side by side: each fitted to the same cells, judged on the same hidden ones.
+"""Models side by side: each fitted to the same cells, evaluated on the same hidden ones.
 
-The empirical-Bayes bias and Bayesian matrix factorization stand in every table, since a figure
+The empirical-Bayes bias and Bayesian matrix factorization are in every comparison, since a figure
 says little without them.
 """
 
@@ -10,21 +10,19 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from exchangeable import metrics
 from exchangeable._version import __version__
-from exchangeable.arrays.cells import Floats
+from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
-from exchangeable.completion.predictors import READ_TOGETHER, ModelPredictor, read_predictions
-from exchangeable.completion.update import updated
+from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.predictor import score_predictions
+from exchangeable.completion.update import update
 from exchangeable.data.negatives import draw_negatives_among, observed_cells
 from exchangeable.data.splits import Split, split_by_name
 from exchangeable.data.table import Table
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from exchangeable.datasets.source import Dataset
 
 YARDSTICKS = ("bias", "bmf")
-"""Every table of accuracies has these rows."""
+"""Models that are in every comparison."""
 METRICS = {
     "rmse": "RMSE",
     "mae": "MAE",
@@ -51,15 +49,15 @@ METRICS = {
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How one model did with one seed."""
+    """Predictions and scores of one model with one seed."""
 
     model: str
     seed: int
     metrics: dict[str, float]
     fit_seconds: float
-    answer_seconds: float
-    asked: NDArray[np.int64]  # (Q, D)
-    answers: Floats  # (Q,)
+    predict_seconds: float
+    queries: Index  # (Q, D)
+    predictions: Floats  # (Q,)
     truth: Floats  # (Q,)
     notes: tuple[str, ...]
 
@@ -72,35 +70,35 @@ class Evaluation:
     split: str
     outcomes: tuple[Outcome, ...]
     settings: dict[str, Any]
-    """What else they came about with."""
+    """The arguments of ``evaluate``."""
 
     @property
     def models(self) -> list[str]:
         return list(dict.fromkeys(outcome.model for outcome in self.outcomes))
 
     def spread(self, model: str, metric: str) -> metrics.Spread | None:
-        """A metric over the seeds; None where it is not defined on these cells."""
+        """Mean and deviation of a metric over the seeds; None where it is not defined."""
         values = [o.metrics[metric] for o in self._of(model) if metric in o.metrics]
         return metrics.over_seeds(values) if values else None
 
     def best(self) -> str:
-        """The model of the smallest mean RMSE."""
+        """Return the model with the smallest mean RMSE."""
         return min(
             self.models, key=lambda model: np.mean([o.metrics["rmse"] for o in self._of(model)])
         )
 
     def against_best(self, model: str) -> metrics.Paired | None:
-        """A paired bootstrap with the best model, on the cells of the first seed."""
+        """Compare with the best model by a paired bootstrap, on the cells of the first seed."""
         if model == self.best():
             return None
         one, other = self._of(model)[0], self._of(self.best())[0]
-        return metrics.paired_bootstrap(one.truth, one.answers, other.answers)
+        return metrics.paired_bootstrap(one.truth, one.predictions, other.predictions)
 
     def seconds(self, model: str) -> float:
-        return float(np.mean([o.fit_seconds + o.answer_seconds for o in self._of(model)]))
+        return float(np.mean([o.fit_seconds + o.predict_seconds for o in self._of(model)]))
 
     def to_json(self) -> dict[str, Any]:
-        """All figures, and what they came from."""
+        """Return all figures with their settings, as JSON."""
         rows = []
         for model in self.models:
             paired = self.against_best(model)
@@ -142,33 +140,33 @@ def evaluate(
     name: str = "table",
     progress: Progress = SILENT,
 ) -> Evaluation:
-    """Fit every model with every seed to what a split shows, and judge it on what it hides.
+    """Fit every model with every seed to the training cells of a split; evaluate on its test cells.
 
     ``split`` is ``random``, ``new-rows``, ``new-columns``, ``new-both``, ``time``, or one that
-    comes with a dataset. A model that chooses among its own steps does so on cells that it
-    hides itself among those it is shown.
+    comes with a dataset. A model that chooses among its own training steps does so on validation
+    cells that it takes from its training cells.
     """
     table = data if isinstance(data, Table) else data.table
     published: Mapping[str, Split] = {} if isinstance(data, Table) else data.splits
-    if split not in published:  # whose cells are named by their places
+    if split not in published:  # a published split names cells by position
         table = table.in_label_order()
     if not models or not seeds:
         raise InputError("a model and a seed or more are needed, but there is none")
-    wanted = list(dict.fromkeys([*models, *YARDSTICKS]))
-    for model in wanted:
+    compared = list(dict.fromkeys([*models, *YARDSTICKS]))
+    for model in compared:
         check_model(model)  # before an hour goes into the first of them
     outcomes = []
-    for number, seed in enumerate(seeds):
+    step = 1 / (len(compared) * len(seeds))
+    for seed_number, seed in enumerate(seeds):
         parts = split_by_name(table, published, split, test, seed)
-        for place, model in enumerate(wanted):
-            done = (number * len(wanted) + place) / (len(wanted) * len(seeds))
-            step = 1 / (len(wanted) * len(seeds))
-            told = progress.part(done, done + step, f"{model}, seed {seed}")
+        for model_number, model in enumerate(compared):
+            done = (seed_number * len(compared) + model_number) * step
+            part_progress = progress.part(done, done + step, f"{model}, seed {seed}")
             training = None
             if steps is not None and model in RECIPES:
                 training = replace(RECIPES[model].training, steps=steps, seed=seed)
             completer = Completer(model, seed=seed, device=device, training=training)
-            outcomes.append(judge(completer, table, parts, told))
+            outcomes.append(judge(completer, table, parts, part_progress))
     settings = {"test": test, "steps": steps, "device": device, "seeds": list(seeds)}
     return Evaluation(name, split, tuple(outcomes), settings)
 
@@ -180,36 +178,40 @@ def judge(
     progress: Progress = SILENT,
     features: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Fit to the cells for training and validation, read those shown, ask for the test cells."""
-    seen = np.concatenate([split.train, split.validation])
-    started = time.perf_counter()
-    completer.fit_table(table.take(seen), features=features, progress=progress)
+    """Fit to training and validation cells, update with the shown ones, predict the test cells."""
+    start = time.perf_counter()
+    training = table.take(np.concatenate([split.train, split.validation]))
+    completer.fit_table(training, features=features, progress=progress)
     if len(split.shown):
-        completer._take(updated(completer._fitted(), table.take(split.shown)))
-    fitted = time.perf_counter()
-    asked, truth = asked_cells(table, split, completer.seed)
-    (means,) = read_predictions(completer.predictor_, asked, methodcaller("mean"))
-    done = time.perf_counter()
-    low, high = read_predictions(
-        completer.predictor_, asked, methodcaller("quantile", 0.1), methodcaller("quantile", 0.9)
+        completer.fitted_ = update(completer.fitted_, table.take(split.shown))
+    fit_end = time.perf_counter()
+    queries, truth = held_out_cells(table, split, completer.seed)
+    means, low, high, log_likelihoods = score_predictions(
+        completer.predictor_,
+        queries,
+        truth,
+        lambda distribution, _: distribution.mean(),
+        lambda distribution, _: distribution.quantile(0.1),
+        lambda distribution, _: distribution.quantile(0.9),
+        lambda distribution, values: distribution.log_likelihood(values),
     )
+    predict_end = time.perf_counter()
     intervals = np.stack([low, high], axis=1)
-    surprise = log_likelihoods(completer, asked, truth)
     return Outcome(
         str(completer.model),
         completer.seed,
-        scores(truth, means, intervals, surprise, asked[:, 0]),
-        fitted - started,
-        done - fitted,
-        asked,
+        scores(truth, means, intervals, log_likelihoods, queries[:, 0]),
+        fit_end - start,
+        predict_end - fit_end,
+        queries,
         means,
         truth,
-        (*completer.notes_, *seen_before(completer, table)),
+        (*completer.notes_, *warn_if_seen(completer, table)),
     )
 
 
-def seen_before(completer: Completer, table: Table) -> tuple[str, ...]:
-    """A warning, if a model from a folder was trained on the whole table, test cells included."""
+def warn_if_seen(completer: Completer, table: Table) -> tuple[str, ...]:
+    """Return a warning if a model was trained on the whole table before, test cells included."""
     if not isinstance(completer.predictor_, ModelPredictor):
         return ()
     whole, _ = observed_cells(table.in_label_order(), completer.seed)
@@ -218,25 +220,14 @@ def seen_before(completer: Completer, table: Table) -> tuple[str, ...]:
     return (f"{completer.model} was trained on the very cells that it is tested on",)
 
 
-def log_likelihoods(completer: Completer, asked: NDArray[np.int64], truth: Floats) -> Floats:
-    """Of the true values of the asked cells: (Q,)."""
-    parts = [
-        completer.predictor_.answer(asked[start : start + READ_TOGETHER])
-        .log_likelihood(torch.from_numpy(truth[start : start + READ_TOGETHER]))
-        .numpy()
-        for start in range(0, len(truth), READ_TOGETHER)
-    ]
-    return np.concatenate(parts)
-
-
 def scores(
-    truth: Floats, means: Floats, intervals: Floats, surprise: Floats, rows: NDArray[np.int64]
+    truth: Floats, means: Floats, intervals: Floats, log_likelihoods: Floats, rows: Index
 ) -> dict[str, float]:
-    """Every metric that is defined on these cells."""
-    found = {
+    """Compute every metric that is defined on these cells."""
+    computed = {
         "rmse": metrics.rmse(truth, means),
         "mae": metrics.mae(truth, means),
-        "log_likelihood": metrics.log_likelihood(surprise),
+        "log_likelihood": metrics.log_likelihood(log_likelihoods),
         "coverage": metrics.coverage(truth, intervals),
     }
     ranked: dict[str, Callable[[], float]] = {
@@ -247,17 +238,17 @@ def scores(
         ranked["recall"] = lambda: metrics.recall(truth == 1, means, rows)
     for name, measure in ranked.items():
         try:
-            found[name] = measure()
-        except InputError:  # all truth is equal, say: there is no order to be right about
+            computed[name] = measure()
+        except InputError:  # all true values are equal, say: there is no ranking to compare with
             continue
-    return found
+    return computed
 
 
-def asked_cells(table: Table, split: Split, seed: int) -> tuple[NDArray[np.int64], Floats]:
-    """The test cells and their values; where all are positives, as many others as zeros.
+def held_out_cells(table: Table, split: Split, seed: int) -> tuple[Index, Floats]:
+    """Return the test cells and their values; of positives, with as many others as zeros.
 
-    The zeros are drawn where members of test cells meet, so that they differ from these in
-    nothing else.
+    The zeros are drawn among members of test cells, so that they differ from these in nothing
+    else.
     """
     ordered = table.take(split.test).in_label_order()
     index, values = ordered.index, ordered.values
@@ -272,15 +263,15 @@ def asked_cells(table: Table, split: Split, seed: int) -> tuple[NDArray[np.int64
 
 
 def picture(evaluation: Evaluation, path: Path) -> None:
-    """RMSE of every model with its deviation over seeds, best on top."""
+    """Plot the RMSE of every model with its deviation over seeds, best on top."""
     from exchangeable.evaluation.plots import bars
 
     spreads = {model: evaluation.spread(model, "rmse") for model in evaluation.models}
-    known = {model: spread for model, spread in spreads.items() if spread is not None}
-    ordered = sorted(known, key=lambda model: known[model].mean)
+    defined = {model: spread for model, spread in spreads.items() if spread is not None}
+    ranked = sorted(defined, key=lambda model: defined[model].mean)
     bars(
         path,
-        {model: (known[model].mean, known[model].deviation or 0.0) for model in ordered},
+        {model: (defined[model].mean, defined[model].deviation or 0.0) for model in ranked},
         title=f"{evaluation.name}, split {evaluation.split}",
         label="RMSE on hidden cells (grey: yardsticks)",
         marked=YARDSTICKS,
@@ -292,6 +283,6 @@ def _run_to_json(outcome: Outcome) -> dict[str, Any]:
         "seed": outcome.seed,
         **outcome.metrics,
         "fit_seconds": outcome.fit_seconds,
-        "answer_seconds": outcome.answer_seconds,
+        "answer_seconds": outcome.predict_seconds,
         "notes": list(outcome.notes),
     }

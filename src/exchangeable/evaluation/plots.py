@@ -1,4 +1,4 @@
-"""Pictures, drawn with matplotlib, which is an extra: ``pip install exchangeable[plot]``."""
+"""Plots with matplotlib, which is an extra: ``pip install exchangeable[plot]``."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ def bars(
     label: str,
     marked: Sequence[str] = (),
 ) -> None:
-    """A dot with its deviation for each row, the first on top; marked ones are yardsticks."""
+    """Plot a dot with its deviation for each row, the first on top; marked rows are yardsticks."""
     figure, (panel,) = _figure(7, 1.2 + 0.35 * len(rows))
-    for place, (name, (mean, deviation)) in enumerate(rows.items()):
+    for row, (name, (mean, deviation)) in enumerate(rows.items()):
         colour = SOFT if name in marked else ACCENT
-        panel.errorbar(mean, -place, xerr=deviation, fmt="o", color=colour, capsize=3)
+        panel.errorbar(mean, -row, xerr=deviation, fmt="o", color=colour, capsize=3)
         panel.annotate(
             f"{mean:.4f}",
-            (mean, -place),
+            (mean, -row),
             (0, 6),
             textcoords="offset points",
             ha="center",
             fontsize=8,
         )
-    panel.set_yticks([-place for place in range(len(rows))], list(rows))
+    panel.set_yticks([-row for row in range(len(rows))], list(rows))
     panel.set_ylim(-len(rows) + 0.4, 0.8)
     panel.margins(x=0.12)
     panel.set(title=title, xlabel=label)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(axis="x", color="#eeeeee")
     panel.set_axisbelow(True)
-    write_whole(path, lambda place: figure.savefig(place, dpi=120, format="png"))
+    write_whole(path, lambda target: figure.savefig(target, dpi=120, format="png"))
 
 
 def side_by_side(tables: Mapping[str, Floats], *, across: str, down: str) -> bytes:
-    """Tables of numbers on one scale of colours; grey where there is none. A PNG."""
+    """Draw tables of numbers on one scale of colours, grey where a number is missing, as a PNG."""
     figure, panels = _figure(5.2 * len(tables), 4.8, len(tables))
-    known = np.concatenate([t[np.isfinite(t)] for t in tables.values()])
-    low, high = np.quantile(known, [0.01, 0.99]) if len(known) else (0.0, 1.0)
+    finite = np.concatenate([t[np.isfinite(t)] for t in tables.values()])
+    low, high = np.quantile(finite, [0.01, 0.99]) if len(finite) else (0.0, 1.0)
     for panel, (title, values) in zip(panels, tables.items(), strict=True):
         panel.set_facecolor("#ececec")
         image = panel.imshow(
@@ -80,7 +80,7 @@ def side_by_side(tables: Mapping[str, Floats], *, across: str, down: str) -> byt
 
 
 def calibration(promised: Sequence[float], held: Sequence[float]) -> bytes:
-    """Shares that intervals promised to hold, against those that they held. A PNG."""
+    """Plot the coverage of intervals against the coverage they promise, as a PNG."""
     figure, (panel,) = _figure(4.2, 4.0, 1)
     panel.plot([0, 1], [0, 1], color=SOFT, linewidth=1, label="as promised")
     panel.plot(promised, held, "o-", color=ACCENT, label="hidden cells")

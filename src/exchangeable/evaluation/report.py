@@ -1,6 +1,6 @@
-"""One page about a completion: what was read, what it looks like, how far it can be trusted.
+"""One HTML page about a completion: what was read, the completed table, and its accuracy.
 
-The page holds its pictures, so it can be sent around; it asks for nothing from elsewhere.
+The page holds its pictures, so it can be sent around; it loads nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from exchangeable import metrics
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictors import read_predictions
+from exchangeable.completion.predictor import MEAN, interval_ends, quantile, read_predictions
 from exchangeable.data.splits import by_share
 from exchangeable.data.summary import busiest_members, mean_table
 from exchangeable.data.table import Table
@@ -26,18 +24,18 @@ from exchangeable.evaluation import plots
 from exchangeable.evaluation.comparison import YARDSTICKS, Outcome, judge
 from exchangeable.runtime.progress import Progress
 
-HIDDEN = 0.1
-"""Share of the observed cells that are hidden to see how well the others predict them."""
-MOST_SHOWN = 150
+HIDDEN_SHARE = 0.1
+"""Share of the observed cells that are hidden and predicted from the others."""
+MAX_MEMBERS_DRAWN = 150
 """Members of an axis in the picture; of larger tables those with the most cells."""
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-_PARTNERS = 64
-_MOST_MEMBERS = 2000
+COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_PARTNERS = 64  # members of other axes with whom a member's intervals are averaged
+_MAX_MEMBERS_RANKED = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """Of intervals that should hold a share of the hidden values: which share they held."""
+class CalibrationCheck:
+    """Coverage that intervals promise, and their coverage of the hidden values."""
 
     promised: tuple[float, ...]
     held: tuple[float, ...]
@@ -52,16 +50,16 @@ def page(
     progress: Progress,
     features: Mapping[str, Any] | None = None,
 ) -> str:
-    """The whole page as HTML. ``features`` are those that the completer was fitted with."""
-    table = table.in_label_order()  # so that which cells it hides does not depend on their order
+    """Return the page as HTML. ``features`` are those that the completer was fitted with."""
+    table = table.in_label_order()  # which cells are hidden does not depend on their order
     parts = [
         _section("What was read", _listed(completer.notes_)),
         _section("The table, observed and completed", *_table_picture(completer)),
         _section(
-            "How well it does on cells it hid itself",
+            "Accuracy on cells that were hidden",
             *_calibration(table, completer, progress, features),
         ),
-        _section("Of whom it is most and least sure", *_certainty(completer)),
+        _section("Members with the narrowest and widest intervals", *_certainty(completer)),
     ]
     title = f"{escape(name)} completed"
     return _PAGE.format(title=title, model=escape(completer.model_name_), body="\n".join(parts))
@@ -72,22 +70,21 @@ def calibrate(
     completer: Completer,
     progress: Progress,
     features: Mapping[str, Any] | None = None,
-) -> Held:
-    """Hide some cells, fit to the others, and compare what was promised with what came."""
-    split = by_share(table, test=HIDDEN, validation=0.0, seed=completer.seed)
-    twin = clone(completer).set_params(model=completer.model_name_)
-    mine = judge(twin, table, split, progress, features)
-    tails = [(1 - share) / 2 for share in SHARES]
-    ends = [methodcaller("quantile", q) for tail in tails for q in (tail, 1 - tail)]
-    found = read_predictions(twin.predictor_, mine.asked, *ends)
-    pairs = zip(found[::2], found[1::2], strict=True)
-    held = [metrics.coverage(mine.truth, np.stack(pair, axis=1)) for pair in pairs]
+) -> CalibrationCheck:
+    """Hide some cells, fit to the others, and compare intervals with the hidden values."""
+    split = by_share(table, test=HIDDEN_SHARE, validation=0.0, seed=completer.seed)
+    twin = type(completer)(**{**completer.get_params(), "model": completer.model_name_})
+    outcome = judge(twin, table, split, progress, features)
+    ends = [end for coverage in COVERAGES for end in interval_ends(coverage)]
+    quantiles = read_predictions(twin.predictor_, outcome.queries, *ends)
+    pairs = zip(quantiles[::2], quantiles[1::2], strict=True)
+    held = [metrics.coverage(outcome.truth, np.stack(pair, axis=1)) for pair in pairs]
     others = [
         judge(Completer(model, seed=completer.seed), table, split, progress)
         for model in YARDSTICKS
         if model != completer.model_name_
     ]
-    return Held(SHARES, tuple(held), (mine, *others))
+    return CalibrationCheck(COVERAGES, tuple(held), (outcome, *others))
 
 
 def _calibration(
@@ -95,7 +92,7 @@ def _calibration(
 ) -> tuple[str, ...]:
     if len(table) < 20:
         return (_paragraph(f"{len(table)} cells are too few to hide some of them."),)
-    found = calibrate(table, completer, progress, features)
+    check = calibrate(table, completer, progress, features)
     rows = [
         (
             o.model,
@@ -103,41 +100,42 @@ def _calibration(
             f"{o.metrics['mae']:.4f}",
             f"{o.metrics['coverage']:.0%}",
         )
-        for o in found.outcomes
+        for o in check.outcomes
     ]
-    hidden = len(found.outcomes[0].truth)
-    told = (
+    hidden = len(check.outcomes[0].truth)
+    sentence = (
         f"{hidden:,} cells, a tenth, were hidden, and predicted from the others. "
         f"bias and bmf are the yardsticks: a bias per member, and Bayesian matrix factorization."
     )
-    drawn = plots.calibration(found.promised, found.held)
+    image = plots.calibration(check.promised, check.held)
     return (
-        _paragraph(told),
+        _paragraph(sentence),
         _rows(("model", "RMSE", "MAE", "truth within the 80 % interval"), rows),
-        _image(drawn, "Promised and held shares of intervals"),
+        _image(image, "Promised and held shares of intervals"),
     )
 
 
 def _table_picture(completer: Completer) -> tuple[str, ...]:
-    """The first two axes; of others, what holds for a member that is not known."""
+    """Draw the first two axes; on others the predictions are for an unknown member."""
     table = completer.table_
     if table.order == 1:
         return (_paragraph("A table of one axis has no picture."),)
-    chosen = busiest_members(table, 0, MOST_SHOWN), busiest_members(table, 1, MOST_SHOWN)
+    chosen = (
+        busiest_members(table, 0, MAX_MEMBERS_DRAWN),
+        busiest_members(table, 1, MAX_MEMBERS_DRAWN),
+    )
     cells = np.full((len(chosen[0]), len(chosen[1]), table.order), UNKNOWN, dtype=np.int64)
     cells[..., 0], cells[..., 1] = chosen[0][:, None], chosen[1][None, :]
-    (means,) = read_predictions(
-        completer.predictor_, cells.reshape(-1, table.order), methodcaller("mean")
-    )
+    (means,) = read_predictions(completer.predictor_, cells.reshape(-1, table.order), MEAN)
     completed = means.reshape(cells.shape[:2])
     observed = mean_table(table, chosen)
     rows, columns = np.argsort(completed.mean(axis=1)), np.argsort(completed.mean(axis=0))
-    told = (
+    sentence = (
         f"{len(rows):,} {table.axes[0]} and {len(columns):,} {table.axes[1]}"
         + (", those with the most cells," if len(rows) < table.shape[0] else "")
-        + " sorted by what is expected of them."
+        + " sorted by their mean predictions."
     )
-    drawn = plots.side_by_side(
+    image = plots.side_by_side(
         {
             "observed": observed[np.ix_(rows, columns)],
             "completed": completed[np.ix_(rows, columns)],
@@ -145,32 +143,31 @@ def _table_picture(completer: Completer) -> tuple[str, ...]:
         across=table.axes[1],
         down=table.axes[0],
     )
-    return _paragraph(told), _image(drawn, "The table, observed beside completed")
+    return _paragraph(sentence), _image(image, "The table, observed beside completed")
 
 
 def _certainty(completer: Completer, shown: int = 5) -> tuple[str, ...]:
-    """Members by the mean width of the 80 % intervals of cells with members drawn at random."""
+    """Rank members by the mean width of the 80 % intervals of cells with random partners."""
     table, generator = completer.table_, np.random.default_rng(completer.seed)
     blocks = []
     for axis, name in enumerate(table.axes):
         members = np.arange(table.shape[axis])
-        if len(members) > _MOST_MEMBERS:
-            members = np.sort(generator.choice(members, _MOST_MEMBERS, replace=False))
+        if len(members) > _MAX_MEMBERS_RANKED:
+            members = np.sort(generator.choice(members, _MAX_MEMBERS_RANKED, replace=False))
         partners = np.stack(
             [generator.integers(0, size, _PARTNERS) for size in table.shape], axis=1
         )
         cells = np.tile(partners, (len(members), 1))
         cells[:, axis] = np.repeat(members, _PARTNERS)
-        (widths,) = read_predictions(
-            completer.predictor_, cells, lambda a: a.quantile(0.9) - a.quantile(0.1)
-        )
+        low, high = read_predictions(completer.predictor_, cells, quantile(0.1), quantile(0.9))
+        widths = high - low
         width = widths.reshape(len(members), _PARTNERS).mean(axis=1)
-        order = np.argsort(width, kind="stable")
+        ranking = np.argsort(width, kind="stable")
         labels = table.vocabularies[axis].decode(members)
         counts = table.cells_per_member(axis)
-        few = min(shown, len(order) // 2)
-        picked = [("surest", n) for n in order[:few]]
-        picked += [("least sure", n) for n in order[len(order) - few :]]
+        few = min(shown, len(ranking) // 2)
+        picked = [("surest", n) for n in ranking[:few]]
+        picked += [("least sure", n) for n in ranking[len(ranking) - few :]]
         rows = [
             (kind, str(labels[int(n)]), f"{counts[members[n]]:,}", f"{width[n]:.2f}")
             for kind, n in picked

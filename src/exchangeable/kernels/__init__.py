@@ -1,6 +1,7 @@
-"""Kernels for the GPU, written in Triton: what the layers compute, in few passes over the cells.
+"""GPU kernels in Triton: the computations of the layers, in few passes over the cells.
 
-``available`` and ``supported`` say whether they can be used; plain PyTorch does the same, slower.
+They take and return plain tensors. ``available`` and ``supported`` tell whether they can be used;
+plain PyTorch computes the same, slower.
 Every sum is made in a fixed order, without atomic additions, so that runs repeat exactly.
 Triton is imported with the first launch and not before.
 """
@@ -9,7 +10,7 @@ from exchangeable.kernels.combine import Norm, read
 from exchangeable.kernels.launch import available, supported
 from exchangeable.kernels.pooling import Pooled, pool, pool_all, segment_max, segment_sum, sum_all
 from exchangeable.kernels.runs import Runs
-from exchangeable.kernels.summaries import Sums, Weights, summable, summarised
+from exchangeable.kernels.summaries import Sums, Weights, can_summarise, summarise
 
 __all__ = [
     "Norm",
@@ -18,13 +19,13 @@ __all__ = [
     "Sums",
     "Weights",
     "available",
+    "can_summarise",
     "pool",
     "pool_all",
     "read",
     "segment_max",
     "segment_sum",
     "sum_all",
-    "summable",
-    "summarised",
+    "summarise",
     "supported",
 ]

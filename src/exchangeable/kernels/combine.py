@@ -1,4 +1,4 @@
-"""What a cell reads of its groups, with the norm, activation and residual around it."""
+"""Cells read the rows of their groups, with norm, activation and residual in the same pass."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from exchangeable.kernels.launch import (
     padded,
     precision,
 )
-from exchangeable.kernels.pooling import reduced
+from exchangeable.kernels.pooling import reduce_groups
 from exchangeable.kernels.runs import Runs
 
 Activation = Literal["identity", "relu", "leaky_relu", "gated"]
 
-MOST_WEIGHTS = {torch.bfloat16: 128 * 128, torch.float32: 32 * 32}
-"""Entries of ``own`` that a program multiplies by; with more torch does it, in a pass more."""
-MOST_SUMMED = {torch.bfloat16: 64 * 64, torch.float32: 32 * 32}
-"""Entries of the gradient of ``own`` that a program sums up in registers; more is torch's too."""
+MAX_WEIGHTS = {torch.bfloat16: 128 * 128, torch.float32: 32 * 32}
+"""Entries of ``own`` that a program multiplies by; torch multiplies more, in another pass."""
+MAX_SUMMED = {torch.bfloat16: 64 * 64, torch.float32: 32 * 32}
+"""Entries of the gradient of ``own`` that a program sums in registers; torch sums larger ones."""
 
 
 class Norm(NamedTuple):
@@ -37,7 +37,9 @@ class Norm(NamedTuple):
     eps: float = 1e-5
 
 
-class _How(NamedTuple):
+class _Options(NamedTuple):
+    """Arguments of ``read`` without a gradient."""
+
     runs: tuple[Runs, ...]
     eps: float
     activation: Activation
@@ -57,7 +59,7 @@ def read(
     kept: Tensor | None = None,
     residual: bool = False,
 ) -> Tensor:
-    """What becomes of every cell, (E, K) -> (E, O'), in the values' type:
+    """Compute the new values of cells, (E, K) -> (E, O'), in the values' type:
 
         z = values @ own + constant + sum over i of tables[i][runs[i].ids] + extra
         out = [values +] kept * activation([norm](z))
@@ -75,34 +77,34 @@ def read(
             f"a residual needs as many channels out as in, but they are {outputs} and "
             f"{own.shape[0]}"
         )
-    how = _How(tuple(runs), eps, activation, residual)
+    options = _Options(tuple(runs), eps, activation, residual)
     out: Tensor = _Read.apply(  # type: ignore[no-untyped-call]
-        how, values, own, constant, extra, gamma, beta, kept, *tables
+        options, values, own, constant, extra, gamma, beta, kept, *tables
     )
     return out
 
 
 class _Read(Function):
     @staticmethod
-    def forward(ctx: Any, how: _How, *given: Tensor | None) -> Tensor:
+    def forward(ctx: Any, options: _Options, *tensors: Tensor | None) -> Tensor:
         from exchangeable.kernels.combine_programs import read_cells
 
-        given = tuple(None if one is None else one.contiguous() for one in given)
-        inputs = _Inputs.of(given)
-        kind = inputs.values.dtype
-        # Every cell reads its rows: half the type is half the traffic.
-        inputs = inputs._replace(tables=tuple(table.to(kind) for table in inputs.tables))
-        ctx.how = how
+        tensors = tuple(None if one is None else one.contiguous() for one in tensors)
+        inputs = _Inputs.of(tensors)
+        dtype = inputs.values.dtype
+        # Every cell reads its rows: half the width is half the traffic.
+        inputs = inputs._replace(tables=tuple(table.to(dtype) for table in inputs.tables))
+        ctx.options = options
         ctx.save_for_backward(*inputs[:7], *inputs.tables)
-        outputs = inputs.own.shape[1] // (2 if how.activation == "gated" else 1)
+        outputs = inputs.own.shape[1] // (2 if options.activation == "gated" else 1)
         out = inputs.values.new_empty(len(inputs.values), outputs)
-        pointers, sizes = _prepared(how, inputs)
-        tile = READ[kind]
+        pointers, sizes = _prepare(options, inputs)
+        tile = READ[dtype]
         block = tile.cells(sizes["WIDE"], sizes["OUT_WIDE"])
         launch(
             read_cells,
             tile.programs(len(out), block, out),
-            (*pointers, out, len(out), how.eps),
+            (*pointers, out, len(out), options.eps),
             CELLS=block,
             num_warps=tile.warps,
             num_stages=tile.stages,
@@ -115,38 +117,38 @@ class _Read(Function):
     def backward(ctx: Any, d_out: Tensor) -> Any:
         from exchangeable.kernels.combine_programs import read_gradient
 
-        how, inputs = ctx.how, _Inputs.of(ctx.saved_tensors)
+        options, inputs = ctx.options, _Inputs.of(ctx.saved_tensors)
         values, own, d_out = inputs.values, inputs.own, d_out.contiguous()
         (channels, outputs), cells = own.shape, len(values)
-        wanted = ctx.needs_input_grad[1:]
-        pointers, sizes = _prepared(how, inputs)
+        needed = ctx.needs_input_grad[1:]
+        pointers, sizes = _prepare(options, inputs)
         product = sizes["PRODUCT"]
         weights = padded(channels) * padded(outputs)
-        own_summed = product and weights <= MOST_SUMMED[values.dtype]
+        own_summed = product and weights <= MAX_SUMMED[values.dtype]
         # Every table gets all of d_z, so the sum of its gradient is the constant's too.
-        shared = any(wanted[7:])
-        stored = shared or wanted[3] or not own_summed
-        tile = (GATED_GRADIENT if how.activation == "gated" else READ_GRADIENT)[values.dtype]
+        shared = any(needed[7:])
+        stored = shared or needed[3] or not own_summed
+        tile = (GATED_GRADIENT if options.activation == "gated" else READ_GRADIENT)[values.dtype]
         block = tile.cells(sizes["WIDE"], sizes["OUT_WIDE"])
         programs = tile.programs(cells, block, values)
         d_z = values.new_empty(cells, outputs) if stored else None
         d_values = torch.empty_like(values) if product else None
 
-        def share(*shape: int, needed: bool) -> Tensor | None:
-            """Room for what each program sums up itself."""
-            return values.new_empty(programs, *shape, dtype=torch.float32) if needed else None
+        def share(*shape: int, used: bool) -> Tensor | None:
+            """Allocate the partial sums of every program."""
+            return values.new_empty(programs, *shape, dtype=torch.float32) if used else None
 
         normed, summed = inputs.gamma is not None, inputs.constant is not None and not shared
         shares = (
-            share(channels, outputs, needed=own_summed),
-            share(outputs, needed=summed),
-            share(outputs, needed=normed),
-            share(outputs, needed=normed),
+            share(channels, outputs, used=own_summed),
+            share(outputs, used=summed),
+            share(outputs, used=normed),
+            share(outputs, used=normed),
         )
         launch(
             read_gradient,
             programs,
-            (*pointers, d_out, d_z, d_values, *shares, cells, how.eps),
+            (*pointers, d_out, d_z, d_values, *shares, cells, options.eps),
             CELLS=block,
             CONSTANT_SUMMED=summed,
             OWN_SUMMED=own_summed,
@@ -158,18 +160,18 @@ class _Read(Function):
         d_own, d_constant, d_gamma, d_beta = (
             None if one is None else one.sum(dim=0) for one in shares
         )
-        d_tables: list[Tensor | None] = [None] * len(how.runs)
+        d_tables: list[Tensor | None] = [None] * len(options.runs)
         if d_z is not None:
-            pairs = zip(how.runs, wanted[7:], strict=True)
-            d_tables = [reduced(d_z, runs) if needed else None for runs, needed in pairs]
+            pairs = zip(options.runs, needed[7:], strict=True)
+            d_tables = [reduce_groups(d_z, runs) if used else None for runs, used in pairs]
             if not own_summed:
                 d_own = values.T @ d_z
             if not product:
                 d_values = d_z @ own.to(d_z.dtype).T
-                d_values = d_values + d_out if how.residual else d_values
+                d_values = d_values + d_out if options.residual else d_values
         if shared and inputs.constant is not None:
             d_constant = next(table.sum(dim=0) for table in d_tables if table is not None)
-        d_extra = d_z if wanted[3] else None
+        d_extra = d_z if needed[3] else None
         return None, d_values, d_own, d_constant, d_extra, d_gamma, d_beta, None, *d_tables
 
 
@@ -184,26 +186,26 @@ class _Inputs(NamedTuple):
     tables: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, given: tuple[Any, ...]) -> _Inputs:
-        values, own, constant, extra, gamma, beta, kept, *tables = given
+    def of(cls, tensors: tuple[Any, ...]) -> _Inputs:
+        values, own, constant, extra, gamma, beta, kept, *tables = tensors
         return cls(values, own, constant, extra, gamma, beta, kept, tuple(tables))
 
 
-def _prepared(how: _How, inputs: _Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments and sizes that the kernel and its gradient share."""
+def _prepare(options: _Options, inputs: _Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments and sizes that the kernel and its gradient share."""
     values, own, extra = inputs.values, inputs.own, inputs.extra
-    (channels, outputs), gated = own.shape, how.activation == "gated"
+    (channels, outputs), gated = own.shape, options.activation == "gated"
     out = outputs // 2 if gated else outputs
     wide, out_wide = padded(channels), padded(out)
-    product = wide * out_wide * (2 if gated else 1) <= MOST_WEIGHTS[values.dtype]
+    product = wide * out_wide * (2 if gated else 1) <= MAX_WEIGHTS[values.dtype]
     if not product:
-        given = values @ own.to(values.dtype)
-        extra = given if extra is None else given + extra
+        multiplied = values @ own.to(values.dtype)
+        extra = multiplied if extra is None else multiplied + extra
     pointers = (
         values,
         own,
         inputs.constant,
-        tuple(runs.ids for runs in how.runs) or None,
+        tuple(runs.ids for runs in options.runs) or None,
         inputs.tables or None,
         extra,
         inputs.gamma,
@@ -211,18 +213,18 @@ def _prepared(how: _How, inputs: _Inputs) -> tuple[tuple[Any, ...], dict[str, An
         inputs.kept,
     )
     sizes = {
-        "NUMBER": len(how.runs),
+        "NUMBER": len(options.runs),
         "K": channels,
         "WIDE": wide,
         "OUT": out,
         "OUT_WIDE": out_wide,
-        "ACTIVATION": how.activation,
+        "ACTIVATION": options.activation,
         "PRODUCT": product,
         "CONSTANT": inputs.constant is not None,
         "EXTRA": extra is not None,
         "NORM": inputs.gamma is not None,
         "KEPT": inputs.kept is not None,
-        "RESIDUAL": how.residual,
+        "RESIDUAL": options.residual,
         "FAR": any(table.numel() >= 2**31 for table in inputs.tables),
         "PRECISION": precision(values.dtype),
     }

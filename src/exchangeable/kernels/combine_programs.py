@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""What cells read on the GPU: a program in Triton's dialect of Python, and its gradient.
+"""Triton programs by which cells read their groups, forward and gradient.
 
-Blocks have power-of-two sides of 16 or more: ``WIDE`` pads the channels that come and
-``OUT_WIDE`` those that go. Gated units have two halves, which come as two blocks, ``_1`` and
+Blocks have power-of-two sides of 16 or more: ``WIDE`` pads the input channels and
+``OUT_WIDE`` the output channels. Gated units have two halves, which are two blocks, ``_1`` and
 ``_2``: Triton cannot cut a block. Rows are addressed in 64 bits, as in ``pooling_programs``.
 """
 
@@ -41,7 +41,7 @@ def read_cells(
     FAR: tl.constexpr,  # whether a table is too large for offsets of 32 bits
     PRECISION: tl.constexpr,
 ):
-    """Program p: every P-th tile of cells reads, is normalised and activated."""
+    """Program p: every P-th tile of cells is read, normalised and activated."""
     GATED: tl.constexpr = ACTIVATION == "gated"
     channel = tl.arange(0, OUT_WIDE)
     there = channel < OUT
@@ -61,11 +61,11 @@ def read_cells(
             y_1 = tl.where(y_1 > 0, y_1, 0.01 * y_1)
         if KEPT:
             y_1 = y_1 * _row(kept, channel, there)
-        known = inside[:, None] & there[None, :]
+        valid = inside[:, None] & there[None, :]
         if RESIDUAL:
             y_1 += _tile(values, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
-        place = _places(out, tile, OUT, OUT_WIDE, CELLS)
-        tl.store(place, y_1.to(out.dtype.element_ty), mask=known)
+        pointers = _pointers(out, tile, OUT, OUT_WIDE, CELLS)
+        tl.store(pointers, y_1.to(out.dtype.element_ty), mask=valid)
 
 
 @jit(do_not_specialize=["cells"])
@@ -102,12 +102,12 @@ def read_gradient(
     KEPT: tl.constexpr,
     RESIDUAL: tl.constexpr,
     FAR: tl.constexpr,  # whether a table is too large for offsets of 32 bits
-    CONSTANT_SUMMED: tl.constexpr,  # whether d_constant is asked for,
+    CONSTANT_SUMMED: tl.constexpr,  # whether d_constant is needed,
     OWN_SUMMED: tl.constexpr,  # and d_own,
     STORED: tl.constexpr,  # and d_z
     PRECISION: tl.constexpr,
 ):
-    """Program p: the gradients of ``read_cells``, which it repeats, and its share of weights'."""
+    """Program p: gradients of ``read_cells``, which it recomputes, and partial sums of weights'."""
     GATED: tl.constexpr = ACTIVATION == "gated"
     ALL: tl.constexpr = 2 * OUT if GATED else OUT
     program = tl.program_id(0)
@@ -134,7 +134,7 @@ def read_gradient(
             NUMBER, K, WIDE, OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, EXTRA, NORM, FAR,
             PRECISION,
         )  # fmt: skip
-        # Back through dropout, activation and norm.
+        # Backward through dropout, activation and norm.
         d_1 = _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
         if KEPT:
             d_1 = d_1 * _row(kept, channel, there)
@@ -147,14 +147,14 @@ def read_gradient(
         elif ACTIVATION == "leaky_relu":
             d_1 = tl.where(y_1 > 0, d_1, 0.01 * d_1)
         if NORM:
-            d_gamma_1 = _summed(ones, d_1 * z_1, d_gamma_1, PRECISION)
-            d_beta_1 = _summed(ones, d_1, d_beta_1, PRECISION)
+            d_gamma_1 = _add_rows(ones, d_1 * z_1, d_gamma_1, PRECISION)
+            d_beta_1 = _add_rows(ones, d_1, d_beta_1, PRECISION)
             d_1 = d_1 * _row(gamma, channel, there)
             mean = tl.sum(d_1, axis=1)
             along = tl.sum(d_1 * z_1, axis=1)
             if GATED:
-                d_gamma_2 = _summed(ones, d_2 * z_2, d_gamma_2, PRECISION)
-                d_beta_2 = _summed(ones, d_2, d_beta_2, PRECISION)
+                d_gamma_2 = _add_rows(ones, d_2 * z_2, d_gamma_2, PRECISION)
+                d_beta_2 = _add_rows(ones, d_2, d_beta_2, PRECISION)
                 d_2 = d_2 * _row(gamma + OUT, channel, there)
                 mean += tl.sum(d_2, axis=1)
                 along += tl.sum(d_2 * z_2, axis=1)
@@ -162,21 +162,21 @@ def read_gradient(
                 d_2 = tl.where(there[None, :], d_2 * scale, 0.0)
             d_1 = d_1 - (mean / ALL)[:, None] - z_1 * (along / ALL)[:, None]
             d_1 = tl.where(there[None, :], d_1 * scale, 0.0)
-        # What each part of z gets.
-        known = inside[:, None] & there[None, :]
+        # The gradient of each term of z.
+        valid = inside[:, None] & there[None, :]
         half_1 = d_1.to(kind)
         if STORED:
-            tl.store(_places(d_z, tile, ALL, OUT_WIDE, CELLS), half_1, mask=known)
+            tl.store(_pointers(d_z, tile, ALL, OUT_WIDE, CELLS), half_1, mask=valid)
         if CONSTANT_SUMMED:
-            d_constant_1 = _summed(ones, d_1, d_constant_1, PRECISION)
+            d_constant_1 = _add_rows(ones, d_1, d_constant_1, PRECISION)
         if OWN_SUMMED:
             d_own_1 = tl.dot(tl.trans(value), half_1, d_own_1, input_precision=PRECISION)
         if GATED:
             half_2 = d_2.to(kind)
             if STORED:
-                tl.store(_places(d_z + OUT, tile, ALL, OUT_WIDE, CELLS), half_2, mask=known)
+                tl.store(_pointers(d_z + OUT, tile, ALL, OUT_WIDE, CELLS), half_2, mask=valid)
             if CONSTANT_SUMMED:
-                d_constant_2 = _summed(ones, d_2, d_constant_2, PRECISION)
+                d_constant_2 = _add_rows(ones, d_2, d_constant_2, PRECISION)
             if OWN_SUMMED:
                 d_own_2 = tl.dot(tl.trans(value), half_2, d_own_2, input_precision=PRECISION)
         if PRODUCT:
@@ -186,9 +186,9 @@ def read_gradient(
             d_value = tl.dot(half_1, tl.trans(own_1), d_value, input_precision=PRECISION)
             if GATED:
                 d_value = tl.dot(half_2, tl.trans(own_2), d_value, input_precision=PRECISION)
-            place = _places(d_values, tile, K, WIDE, CELLS)
-            tl.store(place, d_value.to(kind), mask=inside[:, None] & (source < K)[None, :])
-    # This program's share of the weights' gradients.
+            pointers = _pointers(d_values, tile, K, WIDE, CELLS)
+            tl.store(pointers, d_value.to(kind), mask=inside[:, None] & (source < K)[None, :])
+    # The partial sums of the weights' gradients.
     at = program * ALL + channel
     if OWN_SUMMED:
         entry = (program * K + source[:, None]) * ALL + channel[None, :]
@@ -216,7 +216,7 @@ def _linear_and_norm(
     CONSTANT: tl.constexpr, EXTRA: tl.constexpr, NORM: tl.constexpr, FAR: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The cells' values; z, normalised, and y = z * gamma + beta in two halves; and z's scale.
+    """Return values; normalised z and y = z * gamma + beta in two halves; and z's scale.
 
     Without gates the second half is the first, and without a norm y is z.
     """
@@ -224,7 +224,7 @@ def _linear_and_norm(
     channel = tl.arange(0, OUT_WIDE)
     there = channel < OUT
     value = _tile(values, tile, inside, K, WIDE, CELLS)
-    z_1 = _given(
+    z_1 = _sum_terms(
         constant, ids, tables, extra, tile, inside, channel, 0, there,
         NUMBER, ALL, CELLS, OUT_WIDE, CONSTANT, EXTRA, FAR,
     )  # fmt: skip
@@ -232,7 +232,7 @@ def _linear_and_norm(
         z_1 = tl.dot(value, own_1, z_1, input_precision=PRECISION)
     z_2 = z_1
     if GATED:
-        z_2 = _given(
+        z_2 = _sum_terms(
             constant, ids, tables, extra, tile, inside, channel, OUT, there,
             NUMBER, ALL, CELLS, OUT_WIDE, CONSTANT, EXTRA, FAR,
         )  # fmt: skip
@@ -259,31 +259,31 @@ def _linear_and_norm(
 
 
 @jit
-def _given(
+def _sum_terms(
     constant, ids, tables, extra, tile, inside, channel, first, there,
     NUMBER: tl.constexpr, ALL: tl.constexpr, CELLS: tl.constexpr, OUT_WIDE: tl.constexpr,
     CONSTANT: tl.constexpr, EXTRA: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
-    """All that z adds up but for the product, in the channels from ``first``: (CELLS, O')."""
+    """Sum the terms of z without the product, in the channels from ``first``: (CELLS, O')."""
     z = tl.zeros([CELLS, OUT_WIDE], tl.float32)
-    known = inside[:, None] & there[None, :]
+    valid = inside[:, None] & there[None, :]
     for i in tl.static_range(NUMBER):
         group = tl.load(ids[i] + tile * CELLS + tl.arange(0, CELLS), mask=inside, other=0)
         if FAR:
             group = group.to(tl.int64)
-        place = group[:, None] * ALL + first + channel[None, :]
-        z += tl.load(tables[i] + place, mask=known, other=0.0).to(tl.float32)
+        offset = group[:, None] * ALL + first + channel[None, :]
+        z += tl.load(tables[i] + offset, mask=valid, other=0.0).to(tl.float32)
     if EXTRA:
-        place = _places(extra + first, tile, ALL, OUT_WIDE, CELLS)
-        z += tl.load(place, mask=known, other=0.0).to(tl.float32)
+        pointers = _pointers(extra + first, tile, ALL, OUT_WIDE, CELLS)
+        z += tl.load(pointers, mask=valid, other=0.0).to(tl.float32)
     if CONSTANT:
         z += _row(constant + first, channel, there)
     return z
 
 
 @jit
-def _summed(ones, values, total, PRECISION: tl.constexpr):
-    """The sum over cells added to a total, of which all 16 rows are alike."""
+def _add_rows(ones, values, total, PRECISION: tl.constexpr):
+    """Add the sum over cells to a total, all 16 rows of which are equal."""
     return tl.dot(ones, values.to(ones.dtype), total, input_precision=PRECISION)
 
 
@@ -297,17 +297,17 @@ def _row(weights, channel, there):
 def _tile(
     values, tile, inside, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.constexpr
 ):  # fmt: skip
-    """The rows of some cells: (CELLS, K)."""
+    """Load the rows of a tile: (CELLS, K)."""
     channel = tl.arange(0, WIDE)
-    known = inside[:, None] & (channel < K)[None, :]
-    return tl.load(_places(values, tile, K, WIDE, CELLS), mask=known, other=0.0)
+    valid = inside[:, None] & (channel < K)[None, :]
+    return tl.load(_pointers(values, tile, K, WIDE, CELLS), mask=valid, other=0.0)
 
 
 @jit
-def _places(values, tile, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.constexpr):
-    """Where the rows of a tile are: (CELLS, K).
+def _pointers(values, tile, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.constexpr):
+    """Pointers to the rows of a tile: (CELLS, K).
 
-    Only the start is told in 64 bits: offsets of that size would take most registers.
+    Only the start has 64 bits: offsets of that size would take most registers.
     """
     start = values + tl.cast(tile, tl.int64) * (CELLS * K)
     return start + tl.arange(0, CELLS)[:, None] * K + tl.arange(0, WIDE)[None, :]
@@ -318,14 +318,14 @@ def _halves(
     values, own, K: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr, OUT_WIDE: tl.constexpr,
     GATED: tl.constexpr,
 ):  # fmt: skip
-    """A matrix (K, O) in the values' type, as two halves where gated: (K, O') each."""
+    """Load a matrix (K, O) in the values' type, as two halves if gated: (K, O') each."""
     ALL: tl.constexpr = 2 * OUT if GATED else OUT
     source, channel = tl.arange(0, WIDE), tl.arange(0, OUT_WIDE)
-    known = (source < K)[:, None] & (channel < OUT)[None, :]
-    place = source[:, None] * ALL + channel[None, :]
+    valid = (source < K)[:, None] & (channel < OUT)[None, :]
+    offset = source[:, None] * ALL + channel[None, :]
     kind = values.dtype.element_ty
-    own_1 = tl.load(own + place, mask=known, other=0.0).to(kind)
+    own_1 = tl.load(own + offset, mask=valid, other=0.0).to(kind)
     own_2 = own_1
     if GATED:
-        own_2 = tl.load(own + place + OUT, mask=known, other=0.0).to(kind)
+        own_2 = tl.load(own + offset + OUT, mask=valid, other=0.0).to(kind)
     return own_1, own_2

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Triton where there is one. Without, as in the CPU build of torch, programs can be read only."""
+"""Triton, or a stand-in where it is missing, as in CPU builds: programs then only import."""
 
 try:
     import triton

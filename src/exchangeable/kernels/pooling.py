@@ -11,26 +11,25 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from exchangeable.kernels.launch import CHUNKS, POOL_GRADIENT, launch, padded, precision, warps
-from exchangeable.kernels.runs import BUNDLE, Runs
+from exchangeable.kernels.runs import CHUNKS_PER_BUNDLE, Runs
 
-MOST_GROUPINGS, MOST_COLUMNS = 4, 32
-"""Groupings, and heads of them together, that one kernel differentiates: seven at once needed
+MAX_GROUPINGS, MAX_COLUMNS = 4, 32
+"""Groupings, and heads of all of them, that one kernel differentiates: seven groupings needed
 more shared memory than a multiprocessor has."""
 
-
-_SMALL = 192
-"""Groups of fewer cells, on average, are better read in small blocks."""
+_SMALL_GROUP = 192
+"""Groups with fewer cells on average are read faster in small blocks."""
 
 
 class Pooled(NamedTuple):
-    """What the cells of each group come to, in float32.
+    """Sums of the cells of each group, in float32.
 
     A cell weighs exp(score - peak), with the group's largest score as its peak; head h weighs
     the h-th of H equal slices of the channels.
     """
 
     total: Tensor  # (G, K)
-    peak: Tensor  # (G, H); -inf where nobody wrote. Has no gradient: it cancels in the end.
+    peak: Tensor  # (G, H); -inf where no cell writes. No gradient: it cancels in the end.
     weight: Tensor  # (G, H)
     weighted: Tensor  # (G, K)
 
@@ -41,26 +40,26 @@ def segment_sum(values: Tensor, runs: Runs, writers: Tensor | None = None) -> Te
 
 
 def segment_max(values: Tensor, runs: Runs, writers: Tensor | None = None) -> Tensor:
-    """The largest writing cell of each group, in float32: (E, K) -> (G, K). Empty gives -inf.
+    """Maximum over the writing cells of each group, in float32: (E, K) -> (G, K). Empty: -inf.
 
     It has no gradient.
     """
     with torch.no_grad():
-        return reduced(values.contiguous(), runs, _bytes(writers), largest=True)
+        return reduce_groups(values.contiguous(), runs, _bytes(writers), largest=True)
 
 
 def pool(values: Tensor, scores: Tensor, runs: Runs, writers: Tensor | None = None) -> Pooled:
-    """Sum and attention of one grouping: values (E, K), weights of the scores (K, H)."""
+    """Sum and attention by one grouping, for values (E, K) and score weights (K, H)."""
     return pool_all(values, [scores], [runs], writers)[1][0]
 
 
 def sum_all(
     values: Tensor, runs: Sequence[Runs], writers: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """The values themselves, and their sums by each of several groupings: (G, K) each.
+    """Return the values themselves, and their sums by each of several groupings: (G, K) each.
 
-    Who goes on with the values that are given back, rather than those that came, has their
-    gradient added where that of the sums is computed, which saves a pass over the cells.
+    Callers that go on with the returned values, instead of the passed ones, get their gradient
+    added where that of the sums is computed, which saves a pass over the cells.
     """
     values, *totals = _Pool.apply(values, tuple(runs), _bytes(writers))  # type: ignore[no-untyped-call]
     return values, totals
@@ -72,9 +71,9 @@ def pool_all(
     runs: Sequence[Runs],
     writers: Tensor | None = None,
 ) -> tuple[Tensor, list[Pooled]]:
-    """The values themselves, as in ``sum_all``, and sum and attention by several groupings.
+    """Return the values themselves, as ``sum_all`` does, and sum and attention by each grouping.
 
-    The scores of grouping i are values @ scores[i], (E, K) @ (K, H), of as many heads each.
+    The scores of grouping i are values @ scores[i], (E, K) @ (K, H), with equal H for all.
     """
     heads = {weight.shape[1] for weight in scores}
     if len(scores) != len(runs) or len(heads) > 1:
@@ -87,7 +86,7 @@ def pool_all(
 
 
 class _Pool(Function):
-    """With weights of scores four outputs per grouping follow the values, and without one."""
+    """Outputs: the values, then four tensors per grouping, or one if there are no score weights."""
 
     @staticmethod
     def forward(
@@ -99,9 +98,9 @@ class _Pool(Function):
         ctx.runs = runs
         if not scores:
             ctx.save_for_backward(values, writers)
-            totals = [reduced(values, each, writers) for each in runs]
+            totals = [reduce_groups(values, each, writers) for each in runs]
             return values.view_as(values), *totals
-        pools = _all_attended(values, scores, runs, writers)
+        pools = _attend_all(values, scores, runs, writers)
         peaks = [pooled.peak for pooled in pools]
         ctx.mark_non_differentiable(*peaks)
         ctx.save_for_backward(values, writers, *scores, *peaks)
@@ -111,52 +110,56 @@ class _Pool(Function):
     @once_differentiable
     def backward(ctx: Any, further: Tensor | None, *gradients: Tensor | None) -> Any:
         values, writers, *saved = ctx.saved_tensors
-        number, parts = len(ctx.runs), 4 if saved else 1
-        by_grouping = [gradients[parts * i : parts * (i + 1)] for i in range(number)]
+        groupings, parts = len(ctx.runs), 4 if saved else 1
+        by_grouping = [gradients[parts * i : parts * (i + 1)] for i in range(groupings)]
         heads = saved[0].shape[1] if saved else 1
         d_scores: list[Tensor | None] = []
-        step = min(MOST_GROUPINGS, max(1, MOST_COLUMNS // heads))
-        for first in range(0, number, step):
-            some = slice(first, first + step)
+        step = min(MAX_GROUPINGS, max(1, MAX_COLUMNS // heads))
+        for first in range(0, groupings, step):
+            batch = slice(first, first + step)
             further, more = _gradient(
                 values,
                 further,
-                ctx.runs[some],
-                saved[:number][some],
-                saved[number:][some],
-                by_grouping[some],
+                ctx.runs[batch],
+                saved[:groupings][batch],
+                saved[groupings:][batch],
+                by_grouping[batch],
                 writers,
             )
             d_scores += more
         return further, None, None, *d_scores
 
 
-def reduced(
+def reduce_groups(
     values: Tensor, runs: Runs, writers: Tensor | None = None, *, largest: bool = False
 ) -> Tensor:
-    """Sum, or largest, of each group without a gradient: (E, K) -> (G, K) float32."""
-    cells = _cells(values, runs)
-    parts = _reduced(values, runs.order, runs.chunk_starts, writers, cells, runs.is_sorted, largest)
-    return _reduced(parts, None, runs.group_chunks, None, _merged(values, runs.most), True, largest)
+    """Sum or maximum of each group, without a gradient: (E, K) -> (G, K) float32."""
+    cells = _cells_per_block(values, runs)
+    parts = _reduce_runs(
+        values, runs.permutation, runs.chunk_starts, writers, cells, runs.is_sorted, largest
+    )
+    chunks = _chunks_per_block(values, runs.max_chunks)
+    return _reduce_runs(parts, None, runs.group_chunks, None, chunks, True, largest)
 
 
-def _reduced(
+def _reduce_runs(
     values: Tensor,
-    order: Tensor | None,
+    permutation: Tensor | None,
     starts: Tensor,
     writers: Tensor | None,
     cells: int,
     is_sorted: bool,
     largest: bool,
 ) -> Tensor:
+    """Sum or maximum of the rows from starts[p] up to starts[p + 1], for every p."""
     from exchangeable.kernels.pooling_programs import reduce_rows
 
-    number, channels = len(starts) - 1, values.shape[1]
-    out = values.new_empty(number, channels, dtype=torch.float32)
+    programs, channels = len(starts) - 1, values.shape[1]
+    out = values.new_empty(programs, channels, dtype=torch.float32)
     launch(
         reduce_rows,
-        number,
-        (values, order, starts, writers, out),
+        programs,
+        (values, permutation, starts, writers, out),
         K=channels,
         WIDE=padded(channels),
         CELLS=cells,
@@ -168,39 +171,39 @@ def _reduced(
     return out
 
 
-def _all_attended(
+def _attend_all(
     values: Tensor, scores: Sequence[Tensor], runs: Sequence[Runs], writers: Tensor | None
 ) -> list[Pooled]:
-    """Attention by each grouping. That over all cells goes along with the one after it."""
+    """Attention by each grouping. The one over all cells shares a pass with the next."""
     rest = list(zip(scores, runs, strict=True))
     if len(rest) < 2 or runs[0].number != 1 or runs[1].number == 1:
-        return [_attended(values, [weight], own, writers)[0] for weight, own in rest]
-    processes, everyone = _attended(values, [scores[1], scores[0]], runs[1], writers)
-    further = [_attended(values, [weight], own, writers)[0] for weight, own in rest[2:]]
-    return [everyone, processes, *further]
+        return [_attend(values, [weight], each, writers)[0] for weight, each in rest]
+    second, all_cells = _attend(values, [scores[1], scores[0]], runs[1], writers)
+    others = [_attend(values, [weight], each, writers)[0] for weight, each in rest[2:]]
+    return [all_cells, second, *others]
 
 
-def _attended(
+def _attend(
     values: Tensor, scores: Sequence[Tensor], runs: Runs, writers: Tensor | None
 ) -> list[Pooled]:
-    """Every chunk by itself, then the chunks of every group together.
+    """Attend within every chunk, then merge the chunks of every group.
 
-    A second kind of attention is that over all cells.
+    The second of two score weights attends over all cells.
     """
     from exchangeable.kernels.pooling_programs import attend_chunks
 
-    (channels, heads), number = scores[0].shape, len(scores)
-    wide, cells = padded(channels), _cells(values, runs)
-    parts = _empty_pools(values, runs.chunks, heads, number)
+    (channels, heads), kinds = scores[0].shape, len(scores)
+    wide, cells = padded(channels), _cells_per_block(values, runs)
+    parts = _empty_pools(values, runs.chunks, heads, kinds)
     launch(
         attend_chunks,
         runs.chunks,
-        (values, tuple(scores), runs.order, runs.chunk_starts, writers, *parts),
-        NUMBER=number,
+        (values, tuple(scores), runs.permutation, runs.chunk_starts, writers, *parts),
+        NUMBER=kinds,
         K=channels,
         WIDE=wide,
         HEADS=heads,
-        COLUMNS=padded(heads * number + 1),
+        COLUMNS=padded(heads * kinds + 1),
         CELLS=cells,
         SORTED=runs.is_sorted,
         MASKED=writers is not None,
@@ -209,16 +212,19 @@ def _attended(
         num_stages=CHUNKS[values.dtype].stages,
     )
     total, *by_kind = parts
-    kinds = [Pooled(total, *(part[i] for part in by_kind)) for i in range(number)]
-    pools = [_joined(kinds[0], runs.group_chunks, _merged(values, runs.most))]
-    for everyone in kinds[1:]:
-        some = _joined(everyone, runs.bundles, _merged(values, BUNDLE))
-        pools.append(_joined(some, runs.all_bundles, _merged(values, len(some.total))))
+    chunks = [Pooled(total, *(part[i] for part in by_kind)) for i in range(kinds)]
+    block = _chunks_per_block(values, runs.max_chunks)
+    pools = [_merge_chunks(chunks[0], runs.group_chunks, block)]
+    for all_cells in chunks[1:]:
+        block = _chunks_per_block(values, CHUNKS_PER_BUNDLE)
+        bundles = _merge_chunks(all_cells, runs.bundles, block)
+        block = _chunks_per_block(values, len(bundles.total))
+        pools.append(_merge_chunks(bundles, runs.all_bundles, block))
     return pools
 
 
-def _joined(parts: Pooled, starts: Tensor, together: int) -> Pooled:
-    """Parts from starts[g] up to starts[g + 1] as one, for every g, so many at once."""
+def _merge_chunks(parts: Pooled, starts: Tensor, block: int) -> Pooled:
+    """Merge the parts from starts[g] up to starts[g + 1], for every g, in blocks of ``block``."""
     from exchangeable.kernels.pooling_programs import attend_groups
 
     channels, heads = parts.total.shape[1], parts.peak.shape[1]
@@ -230,8 +236,8 @@ def _joined(parts: Pooled, starts: Tensor, together: int) -> Pooled:
         K=channels,
         WIDE=padded(channels),
         HEADS=heads,
-        CHUNKS=together,
-        num_warps=warps(together * padded(channels)),
+        CHUNKS=block,
+        num_warps=warps(block * padded(channels)),
     )
     return pools
 
@@ -245,30 +251,30 @@ def _gradient(
     gradients: Sequence[Sequence[Tensor | None]],
     writers: Tensor | None,
 ) -> tuple[Tensor | None, list[Tensor | None]]:
-    """What the gradients of the pools by some groupings add to those of values and scores."""
+    """Add the gradients of the pools by these groupings to those of values and scores."""
     from exchangeable.kernels.pooling_programs import pool_gradient
 
     if all(gradient is None for each in gradients for gradient in each):
         return further, [None] * len(scores)
-    (cells, channels), kind = values.shape, values.dtype
+    (cells, channels), dtype = values.shape, values.dtype
     heads = scores[0].shape[1] if scores else 1
     columns = padded(heads * len(runs))
 
-    def stacked(part: int, width: int, kind: torch.dtype) -> tuple[Tensor, ...] | None:
-        """One part of the gradients by grouping, zeros for those that are missing."""
-        found = [each[part] if part < len(each) else None for each in gradients]
-        if all(gradient is None for gradient in found):
+    def stack(part: int, width: int, dtype: torch.dtype) -> tuple[Tensor, ...] | None:
+        """One part of the gradients by grouping, zeros for missing ones; None if all are."""
+        by_run = [each[part] if part < len(each) else None for each in gradients]
+        if all(gradient is None for gradient in by_run):
             return None
         shapes = [(each.number, width) for each in runs]
         return tuple(
-            values.new_zeros(shape, dtype=kind) if one is None else one.to(kind).contiguous()
-            for one, shape in zip(found, shapes, strict=True)
+            values.new_zeros(shape, dtype=dtype) if one is None else one.to(dtype).contiguous()
+            for one, shape in zip(by_run, shapes, strict=True)
         )
 
-    d_total, d_weighted = stacked(0, channels, kind), stacked(3, channels, kind)
-    d_weight = stacked(2, heads, torch.float32)
+    d_total, d_weighted = stack(0, channels, dtype), stack(3, channels, dtype)
+    d_weight = stack(2, heads, torch.float32)
     attention = d_weight is not None or d_weighted is not None
-    tile = POOL_GRADIENT[kind]
+    tile = POOL_GRADIENT[dtype]
     block = tile.cells(padded(channels), columns)
     programs = tile.programs(cells, block, values)
     d_values = torch.empty_like(values)
@@ -306,7 +312,7 @@ def _gradient(
         FIRST_ALONE=runs[0].number == 1,
         TIDY=channels == padded(channels) and heads.bit_count() == 1,
         MASKED=writers is not None,
-        PRECISION=precision(kind),
+        PRECISION=precision(dtype),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
@@ -316,26 +322,27 @@ def _gradient(
     return d_values, list(d_all[:, : heads * len(runs)].split(heads, dim=1))
 
 
-def _empty_pools(values: Tensor, number: int, heads: int, *kinds: int) -> Pooled:
-    """Room for the sums of so many groups, and for several kinds of attention: (N, G, ...)."""
-    by_head, by_channel = (*kinds, number, heads), (number, values.shape[1])
+def _empty_pools(values: Tensor, groups: int, heads: int, *kinds: int) -> Pooled:
+    """Allocate the sums of groups, and those of several kinds of attention: (N, G, ...)."""
+    by_head, by_channel = (*kinds, groups, heads), (groups, values.shape[1])
     shapes = by_channel, by_head, by_head, (*kinds, *by_channel)
     return Pooled(*(values.new_empty(shape, dtype=torch.float32) for shape in shapes))
 
 
-def _cells(values: Tensor, runs: Runs) -> int:
-    """Cells of a block: no more than most groups have, so that few lie idle."""
-    most = CHUNKS[values.dtype].cells(padded(values.shape[1]))
+def _cells_per_block(values: Tensor, runs: Runs) -> int:
+    """Cells of a block: no more than most groups have, so that few are idle."""
+    limit = CHUNKS[values.dtype].cells(padded(values.shape[1]))
     if runs.number == 1:
-        return most
+        return limit
     mean = len(runs.ids) // max(runs.number, 1)
-    return max(most // (4 if mean < _SMALL else 2), 16)
+    return max(limit // (4 if mean < _SMALL_GROUP else 2), 16)
 
 
-def _merged(values: Tensor, most: int) -> int:
-    """Chunks of a block, when at most so many of a group are merged."""
-    return min(CHUNKS[values.dtype].cells(padded(values.shape[1])), padded(most, 2))
+def _chunks_per_block(values: Tensor, max_chunks: int) -> int:
+    """Chunks of a block, when at most ``max_chunks`` are merged."""
+    return min(CHUNKS[values.dtype].cells(padded(values.shape[1])), padded(max_chunks, 2))
 
 
 def _bytes(writers: Tensor | None) -> Tensor | None:
+    """View a mask as bytes, which kernels can load."""
     return None if writers is None else writers.contiguous().view(torch.uint8)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""What pools cells on the GPU: programs in Triton's dialect of Python, many copies of each.
+"""Triton programs that pool cells on the GPU.
 
 Blocks have power-of-two sides of 16 or more: ``WIDE`` pads the channels, ``COLUMNS`` the heads.
 Sums are kept in float32. Rows are addressed in 64 bits: 100 million cells of 64 channels do not
@@ -16,7 +16,7 @@ from exchangeable.kernels.compat import jit, tl
 @jit
 def reduce_rows(
     values,  # (E, K)
-    order,  # (E,) the rows in the order of ``starts``
+    permutation,  # (E,) rows, sorted as ``starts`` says
     starts,  # (P + 1,)
     writers,  # (E,) uint8
     out,  # (P, K) float32
@@ -27,29 +27,31 @@ def reduce_rows(
     SORTED: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """Program p: the sum, or the largest, of the rows from starts[p] up to starts[p + 1]."""
+    """Program p: sum or maximum of the rows from starts[p] up to starts[p + 1]."""
     piece = tl.program_id(0)
     channel = tl.arange(0, WIDE)
     start, end = tl.load(starts + piece), tl.load(starts + piece + 1)
     nothing = float("-inf") if LARGEST else 0.0
-    found = tl.full([CELLS, WIDE], nothing, tl.float32)
+    result = tl.full([CELLS, WIDE], nothing, tl.float32)
     for at in range(start, end, CELLS):
-        row, inside = _rows(order, writers, at, end, CELLS, SORTED, MASKED)
-        place = row.to(tl.int64)[:, None] * K + channel[None, :]
-        known = inside[:, None] & (channel < K)[None, :]
-        value = tl.load(values + place, mask=known, other=nothing).to(tl.float32)
-        found = tl.maximum(found, value) if LARGEST else found + value
-    whole = tl.max(found, axis=0) if LARGEST else tl.sum(found, axis=0)
+        row, inside = _rows(permutation, writers, at, end, CELLS, SORTED, MASKED)
+        offset = row.to(tl.int64)[:, None] * K + channel[None, :]
+        valid = inside[:, None] & (channel < K)[None, :]
+        value = tl.load(values + offset, mask=valid, other=nothing).to(tl.float32)
+        result = tl.maximum(result, value) if LARGEST else result + value
+    whole = tl.max(result, axis=0) if LARGEST else tl.sum(result, axis=0)
     tl.store(out + piece.to(tl.int64) * K + channel, whole, mask=channel < K)
 
 
 @jit
-def _rows(order, writers, at, end, CELLS: tl.constexpr, SORTED: tl.constexpr, MASKED: tl.constexpr):
-    """The next rows of a chunk, and which of them are there and write."""
+def _rows(
+    permutation, writers, at, end, CELLS: tl.constexpr, SORTED: tl.constexpr, MASKED: tl.constexpr
+):
+    """The next rows of a chunk, and a mask of those that exist and write."""
     row = at + tl.arange(0, CELLS)
     inside = row < end
     if not SORTED:
-        row = tl.load(order + row, mask=inside, other=0)
+        row = tl.load(permutation + row, mask=inside, other=0)
     if MASKED:
         inside = inside & (tl.load(writers + row, mask=inside, other=0) != 0)
     return row, inside
@@ -62,7 +64,7 @@ def _rows(order, writers, at, end, CELLS: tl.constexpr, SORTED: tl.constexpr, MA
 def attend_chunks(
     values,  # (E, K)
     scores,  # by kind of attention: (K, H)
-    order,
+    permutation,
     starts,
     writers,
     totals,  # (C, K) float32, and so are all that follow
@@ -79,10 +81,10 @@ def attend_chunks(
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Program c: the sum of chunk c's cells, and their sums weighted by exp(score - peak).
+    """Program c: sum of the cells of chunk c, and their sums weighted by exp(score - peak).
 
-    The heads of all kinds of attention stand side by side as columns. Those behind the last have
-    scores of 0, so that they weigh each cell by exactly 1: the first of them makes the plain
+    The heads of all kinds of attention are columns side by side. Columns after the last head
+    have scores of 0, so that they weigh each cell by exactly 1: the first of them makes the plain
     sum, in the same product as the weighted ones.
     """
     chunk = tl.program_id(0)
@@ -93,14 +95,14 @@ def attend_chunks(
     weight = tl.zeros([COLUMNS], tl.float32)
     moment = tl.zeros([COLUMNS, WIDE], tl.float32)
     for at in range(start, end, CELLS):
-        row, inside = _rows(order, writers, at, end, CELLS, SORTED, MASKED)
-        place = row.to(tl.int64)[:, None] * K + channel[None, :]
-        known = inside[:, None] & (channel < K)[None, :]
-        value = tl.load(values + place, mask=known, other=0.0)
+        row, inside = _rows(permutation, writers, at, end, CELLS, SORTED, MASKED)
+        offset = row.to(tl.int64)[:, None] * K + channel[None, :]
+        valid = inside[:, None] & (channel < K)[None, :]
+        value = tl.load(values + offset, mask=valid, other=0.0)
         scored = tl.dot(value, score, input_precision=PRECISION)
         scored = tl.where(inside[:, None], scored, float("-inf"))
         higher = tl.maximum(peak, tl.max(scored, axis=0))
-        # Where no cell has written yet, -inf less -inf would be no number.
+        # Where no cell has written yet, -inf minus -inf would be NaN.
         base = tl.where(higher == float("-inf"), 0.0, higher)
         share = tl.exp(scored - base[None, :])
         rescale = tl.exp(peak - base)
@@ -140,7 +142,7 @@ def attend_groups(
 ):
     """Program g: merge the chunks of group g, rescaled to their highest peak.
 
-    Each channel repeats what its head has: that is cheaper than two kinds of blocks.
+    Each channel repeats the peak and weight of its head: cheaper than two kinds of blocks.
     """
     group = tl.program_id(0)
     channel = tl.arange(0, WIDE)
@@ -152,18 +154,18 @@ def attend_groups(
     moment = tl.zeros([WIDE], tl.float32)
     for at in range(start, end, CHUNKS):
         chunk = at + tl.arange(0, CHUNKS)
-        known = (chunk < end)[:, None] & (channel < K)[None, :]
+        valid = (chunk < end)[:, None] & (channel < K)[None, :]
         by_head = chunk.to(tl.int64)[:, None] * HEADS + head[None, :]
         by_channel = chunk.to(tl.int64)[:, None] * K + channel[None, :]
-        part = tl.load(chunk_peaks + by_head, mask=known, other=float("-inf"))
+        part = tl.load(chunk_peaks + by_head, mask=valid, other=float("-inf"))
         higher = tl.maximum(peak, tl.max(part, axis=0))
         base = tl.where(higher == float("-inf"), 0.0, higher)
         rescale, part = tl.exp(peak - base), tl.exp(part - base[None, :])
-        more = tl.load(chunk_weights + by_head, mask=known, other=0.0)
+        more = tl.load(chunk_weights + by_head, mask=valid, other=0.0)
         weight = weight * rescale + tl.sum(part * more, axis=0)
-        more = tl.load(chunk_weighted + by_channel, mask=known, other=0.0)
+        more = tl.load(chunk_weighted + by_channel, mask=valid, other=0.0)
         moment = moment * rescale + tl.sum(part * more, axis=0)
-        total += tl.sum(tl.load(chunk_totals + by_channel, mask=known, other=0.0), axis=0)
+        total += tl.sum(tl.load(chunk_totals + by_channel, mask=valid, other=0.0), axis=0)
         peak = higher
     group = group.to(tl.int64)
     first = (channel < K) & (channel % (K // HEADS) == 0)
@@ -203,13 +205,13 @@ def pool_gradient(
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Program p: what every P-th tile of cells gave to the sums of its groups.
+    """Program p: gradients of the pools with respect to every P-th tile of cells.
 
         d_score = weight * (sum of value * d_weighted over the head's channels + d_weight)
         d_value = d_total + weight * d_weighted + d_score @ scores'
 
-    The heads of all groupings stand side by side as columns. Where the sizes are tidy, a thread
-    that holds all channels of a head needs no other to sum them; elsewhere ``spread`` copies a
+    The heads of all groupings are columns side by side. Where the sizes are tidy, one thread
+    holds all channels of a head and sums them alone; elsewhere ``spread`` copies a
     head's column to its channels, and its transpose sums channels by head.
     """
     ATTENTION: tl.constexpr = WEIGHT or WEIGHTED
@@ -225,16 +227,16 @@ def pool_gradient(
         writes = inside
         if MASKED:
             writes = inside & (tl.load(writers + cell, mask=inside, other=0) != 0)
-        # Only the start is told in 64 bits: offsets of that size would take most registers.
+        # Only the start has 64 bits: offsets of that size would take most registers.
         start = tl.cast(tile, tl.int64) * (CELLS * K)
-        place = tl.arange(0, CELLS)[:, None] * K + channel[None, :]
-        known = inside[:, None] & (channel < K)[None, :]
+        offset = tl.arange(0, CELLS)[:, None] * K + channel[None, :]
+        valid = inside[:, None] & (channel < K)[None, :]
         written = writes[:, None] & (channel < K)[None, :]
         d_value = tl.zeros([CELLS, WIDE], tl.float32)
         if FURTHER:
-            d_value += tl.load(further + start + place, mask=known, other=0.0).to(tl.float32)
+            d_value += tl.load(further + start + offset, mask=valid, other=0.0).to(tl.float32)
         if ATTENTION:
-            value = tl.load(values + start + place, mask=known, other=0.0)
+            value = tl.load(values + start + offset, mask=valid, other=0.0)
             scored = tl.dot(value, score, input_precision=PRECISION)
             d_score = tl.zeros([CELLS, COLUMNS], tl.float32)
         if ATTENTION and not TIDY:
@@ -251,7 +253,7 @@ def pool_gradient(
             share = tl.exp(tl.where(writes[:, None], scored - peak, float("-inf")))
         for i in tl.static_range(NUMBER):
             if FIRST_ALONE and i == 0:
-                # All cells are of one group, whose rows need no looking up.
+                # All cells are in one group, so its row is loaded without ids.
                 group = tl.zeros([CELLS], tl.int32)
                 by_channel, real = channel[None, :], (channel < K)[None, :]
             else:
@@ -269,7 +271,7 @@ def pool_gradient(
                 head = tl.arange(0, HEADS)
                 by_head, own = group[:, None] * HEADS + head[None, :], writes[:, None]
                 peak = tl.load(peaks[i] + by_head, mask=own, other=0.0)
-                share = tl.exp(tl.where(own, _picked(scored, i, HEADS) - peak, float("-inf")))
+                share = tl.exp(tl.where(own, _select_heads(scored, i, HEADS) - peak, float("-inf")))
                 d_share = tl.zeros([CELLS, HEADS], tl.float32)
                 if WEIGHT:
                     d_share += tl.load(d_weight[i] + by_head, mask=own, other=0.0)
@@ -278,7 +280,7 @@ def pool_gradient(
                     d_value += tl.reshape(by_slice * share[:, :, None], [CELLS, K])
                     sliced = tl.reshape(value, [CELLS, HEADS, K // HEADS]).to(tl.float32)
                     d_share += tl.sum(by_slice * sliced, axis=2)
-                d_score += _placed(share * d_share, i, COLUMNS)
+                d_score += _spread_heads(share * d_share, i, COLUMNS)
             elif WEIGHTED:
                 spread = column[:, None] == (i * HEADS + channel // (K // HEADS))[None, :]
                 spread = spread.to(tl.float32).to(kind)
@@ -293,31 +295,32 @@ def pool_gradient(
             d_score_weight = tl.dot(
                 tl.trans(value), d_score, d_score_weight, input_precision=PRECISION
             )
-        tl.store(d_values + start + place, d_value.to(kind), mask=known)
+        tl.store(d_values + start + offset, d_value.to(kind), mask=valid)
     if ATTENTION:
         entry = (program * K + channel[:, None]) * COLUMNS + column[None, :]
         tl.store(d_scores + entry, d_score_weight, mask=(channel < K)[:, None])
 
 
 @jit
-def _picked(columns, i: tl.constexpr, HEADS: tl.constexpr):
-    """The heads of the i-th grouping, of all side by side: (CELLS, H)."""
+def _select_heads(columns, i: tl.constexpr, HEADS: tl.constexpr):
+    """Select the heads of the i-th grouping from the columns: (CELLS, H)."""
     SIDES: tl.constexpr = columns.shape[1] // HEADS
     apart = tl.reshape(columns, [columns.shape[0], SIDES, HEADS])
     return tl.sum(tl.where((tl.arange(0, SIDES) == i)[None, :, None], apart, 0.0), axis=1)
 
 
 @jit
-def _placed(heads, i: tl.constexpr, COLUMNS: tl.constexpr):
-    """Those heads among the columns, and 0 in the others: (CELLS, COLUMNS)."""
+def _spread_heads(heads, i: tl.constexpr, COLUMNS: tl.constexpr):
+    """Put the heads of the i-th grouping into the columns, 0 elsewhere: (CELLS, COLUMNS)."""
     SIDES: tl.constexpr = COLUMNS // heads.shape[1]
     apart = tl.where((tl.arange(0, SIDES) == i)[None, :, None], heads[:, None, :], 0.0)
     return tl.reshape(apart, [heads.shape[0], COLUMNS])
 
 
 @jit
-def _groups(places, inside, FAR: tl.constexpr):
-    group = tl.load(places, mask=inside, other=0)
+def _groups(ids, inside, FAR: tl.constexpr):
+    """Load the groups of cells."""
+    group = tl.load(ids, mask=inside, other=0)
     return group.to(tl.int64) if FAR else group
 
 
@@ -326,7 +329,7 @@ def _side_by_side(
     scores, NUMBER: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr,
     HEADS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """The weights of all groupings' scores: (K, COLUMNS)."""
+    """Score weights of all groupings, side by side: (K, COLUMNS)."""
     channel, column = tl.arange(0, WIDE), tl.arange(0, COLUMNS)
     joined = tl.zeros([WIDE, COLUMNS], tl.float32)
     for i in tl.static_range(NUMBER):

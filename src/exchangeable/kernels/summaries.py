@@ -1,4 +1,4 @@
-"""What groups offer to their cells, from the sums of these, as a function with a gradient."""
+"""The row that each group offers its cells, from their sums, as a function with a gradient."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ from torch.autograd.function import once_differentiable
 
 from exchangeable.kernels.launch import SUMMARY, available, launch, padded, precision
 
-MOST_WEIGHTS = 64 * 128
-"""Entries of a matrix of weights at most: a program holds two, and their gradients."""
+MAX_WEIGHTS = 64 * 128
+"""Entries of a weight matrix: a program holds two, and their gradients."""
 
 
 class Sums(NamedTuple):
-    """What the cells of each group come to; attention and plain sums may each be missing."""
+    """Sums over the cells of each group; attention and plain sums may each be missing."""
 
-    cells: Tensor  # (G, 1): how many
+    cells: Tensor  # (G, 1): their number
     total: Tensor | None = None  # (G, K)
     weight: Tensor | None = None  # (G, H)
     weighted: Tensor | None = None  # (G, K)
 
 
 class Weights(NamedTuple):
-    """What averages and counts are multiplied by."""
+    """Weights of averages and counts."""
 
     mean: Tensor | None = None  # (K, O)
     attention: Tensor | None = None  # (K, O)
     counts: Tensor | None = None  # (2, O)
 
 
-def summarised(sums: Sums, weights: Weights) -> Tensor:
-    """The row of each group, (G, O): with n its cells,
+def summarise(sums: Sums, weights: Weights) -> Tensor:
+    """Return the row of each group, (G, O). With n its cells:
 
     total / max(n, 1) @ mean + weighted / max(weight, 1) @ attention
                              + (log(1 + n) / 10, 1 / (1 + n)) @ counts
     """
     device = sums.cells.device.type
-    # What half the bits are enough for has no use for all digits of float32.
+    # Results rounded to half precision need not all digits of float32.
     narrow = torch.is_autocast_enabled(device)
     digits = precision(torch.get_autocast_dtype(device) if narrow else torch.float32)
     rows: Tensor = _Summarise.apply(digits, *sums, *weights)  # type: ignore[no-untyped-call]
     return rows
 
 
-def summable(sums: Sums, weights: Weights) -> bool:
-    """Whether the kernel takes these: float32, by group in a list, and not too wide."""
-    given = [one for one in (*sums, *weights) if one is not None]
+def can_summarise(sums: Sums, weights: Weights) -> bool:
+    """Whether the kernel takes these: float32, listed groups, and not too wide."""
+    tensors = [one for one in (*sums, *weights) if one is not None]
     matrix = weights.mean if weights.mean is not None else weights.attention
     if matrix is None or not available(sums.cells):
         return False
-    small = padded(matrix.shape[0]) * padded(matrix.shape[1]) <= MOST_WEIGHTS
-    return small and all(one.ndim == 2 and one.dtype == torch.float32 for one in given)
+    small = padded(matrix.shape[0]) * padded(matrix.shape[1]) <= MAX_WEIGHTS
+    return small and all(one.ndim == 2 and one.dtype == torch.float32 for one in tensors)
 
 
 class _Summarise(Function):
     @staticmethod
-    def forward(ctx: Any, digits: str, *given: Tensor | None) -> Tensor:
-        from exchangeable.kernels.summary_programs import summarise
+    def forward(ctx: Any, digits: str, *inputs: Tensor | None) -> Tensor:
+        from exchangeable.kernels.summary_programs import summarise_groups
 
-        given = tuple(None if one is None else one.contiguous() for one in given)
-        count = given[0]
+        inputs = tuple(None if one is None else one.contiguous() for one in inputs)
+        count = inputs[0]
         assert count is not None
         ctx.digits = digits
-        ctx.save_for_backward(*given)
-        sizes, programs = _sizes(given)
+        ctx.save_for_backward(*inputs)
+        sizes, programs = _sizes(inputs)
         rows = count.new_empty(len(count), sizes["OUT"])
         launch(
-            summarise,
+            summarise_groups,
             programs,
-            (*given, rows, len(rows)),
+            (*inputs, rows, len(rows)),
             PRECISION=digits,
             num_warps=SUMMARY.warps,
             num_stages=SUMMARY.stages,
@@ -84,10 +84,10 @@ class _Summarise(Function):
     def backward(ctx: Any, d_rows: Tensor) -> Any:
         from exchangeable.kernels.summary_programs import summary_gradient
 
-        given = ctx.saved_tensors
-        count, *sums = given[:4]
-        weights = given[4:]
-        sizes, programs = _sizes(given)
+        inputs = ctx.saved_tensors
+        count, *sums = inputs[:4]
+        weights = inputs[4:]
+        sizes, programs = _sizes(inputs)
         like = [None if one is None else torch.empty_like(one) for one in sums]
         lengths = [0 if one is None else len(one) for one in weights]
         # An array without groups launches nothing, and its weights' gradient is 0.
@@ -95,7 +95,7 @@ class _Summarise(Function):
         launch(
             summary_gradient,
             programs,
-            (*given[:6], d_rows.contiguous(), *like, d_weights, len(count)),
+            (*inputs[:6], d_rows.contiguous(), *like, d_weights, len(count)),
             COLUMNS=padded(sizes["HEADS"]),
             PRECISION=ctx.digits,
             num_warps=SUMMARY.warps,
@@ -107,9 +107,9 @@ class _Summarise(Function):
         return None, None, *like, *d_each
 
 
-def _sizes(given: tuple[Tensor | None, ...]) -> tuple[dict[str, Any], int]:
-    """The sizes that the kernel and its gradient share, and how many programs do the work."""
-    count, _, weight, _, mean, attention, counts = given
+def _sizes(inputs: tuple[Tensor | None, ...]) -> tuple[dict[str, Any], int]:
+    """Return the sizes that the kernel and its gradient share, and the number of programs."""
+    count, _, weight, _, mean, attention, counts = inputs
     matrix = mean if mean is not None else attention
     assert count is not None
     assert matrix is not None

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""What groups offer, from the sums of their cells: a program in Triton's dialect, and its gradient.
+"""Triton programs for the rows that groups offer their cells, forward and gradient.
 
-Blocks have power-of-two sides of 16 or more: ``WIDE`` pads the channels that come, ``OUT_WIDE``
-those that go and ``COLUMNS`` the heads. All numbers are float32.
+Blocks have power-of-two sides of 16 or more: ``WIDE`` pads the input channels,
+``OUT_WIDE`` the output channels and ``COLUMNS`` the heads. All numbers are float32.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from exchangeable.kernels.compat import jit, tl
 
 
 @jit(do_not_specialize=["groups"])
-def summarise(
+def summarise_groups(
     count,  # (G,)
     total,  # (G, K)
     weight,  # (G, H)
@@ -56,8 +56,8 @@ def summarise(
             second = tl.load(count_weights + OUT + channel, mask=there, other=0.0)
             z += (tl.log(1 + number) / 10)[:, None] * first[None, :]
             z += (1 / (1 + number))[:, None] * second[None, :]
-        known = inside[:, None] & there[None, :]
-        tl.store(rows + group.to(tl.int64)[:, None] * OUT + channel[None, :], z, mask=known)
+        valid = inside[:, None] & there[None, :]
+        tl.store(rows + group.to(tl.int64)[:, None] * OUT + channel[None, :], z, mask=valid)
 
 
 @jit(do_not_specialize=["groups"])
@@ -86,7 +86,7 @@ def summary_gradient(
     COUNTS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Program p: gradients of every P-th tile of groups, and its share of those of weights."""
+    """Program p: gradients of every P-th tile of groups, and partial sums of the weights'."""
     COUNT_AT: tl.constexpr = (K if MEAN else 0) + (K if ATTENTION else 0)
     ROWS: tl.constexpr = COUNT_AT + (2 if COUNTS else 0)
     program = tl.program_id(0)
@@ -103,9 +103,9 @@ def summary_gradient(
         group = tile * GROUPS + tl.arange(0, GROUPS)
         inside = group < groups
         number = tl.load(count + group, mask=inside, other=0.0)
-        known = inside[:, None] & there[None, :]
-        place = group.to(tl.int64)[:, None] * OUT + channel[None, :]
-        d_z = tl.load(d_rows + place, mask=known, other=0.0)
+        valid = inside[:, None] & there[None, :]
+        offset = group.to(tl.int64)[:, None] * OUT + channel[None, :]
+        d_z = tl.load(d_rows + offset, mask=valid, other=0.0)
         at = group.to(tl.int64)[:, None] * K + source[None, :]
         real = inside[:, None] & (source < K)[None, :]
         if MEAN:
@@ -146,20 +146,20 @@ def summary_gradient(
 
 @jit
 def _sums(sums, group, inside, K: tl.constexpr, WIDE: tl.constexpr):
-    """The sums of some groups: (GROUPS, K)."""
+    """Load the sums of a tile of groups: (GROUPS, K)."""
     source = tl.arange(0, WIDE)
-    known = inside[:, None] & (source < K)[None, :]
-    place = group.to(tl.int64)[:, None] * K + source[None, :]
-    return tl.load(sums + place, mask=known, other=0.0)
+    valid = inside[:, None] & (source < K)[None, :]
+    offset = group.to(tl.int64)[:, None] * K + source[None, :]
+    return tl.load(sums + offset, mask=valid, other=0.0)
 
 
 @jit
 def _shares(weight, group, inside, K: tl.constexpr, WIDE: tl.constexpr, HEADS: tl.constexpr):
-    """What the cells of each group weigh together, by channel; 1 where there are none."""
+    """Total weight of the cells of each group, by channel; 1 for an empty group."""
     source = tl.arange(0, WIDE)
-    known = inside[:, None] & (source < K)[None, :]
-    place = group.to(tl.int64)[:, None] * HEADS + (source // (K // HEADS))[None, :]
-    return tl.maximum(tl.load(weight + place, mask=known, other=1.0), 1.0)
+    valid = inside[:, None] & (source < K)[None, :]
+    offset = group.to(tl.int64)[:, None] * HEADS + (source // (K // HEADS))[None, :]
+    return tl.maximum(tl.load(weight + offset, mask=valid, other=1.0), 1.0)
 
 
 @jit
@@ -167,5 +167,5 @@ def _matrix(
     weights, K: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr, OUT_WIDE: tl.constexpr
 ):
     source, channel = tl.arange(0, WIDE), tl.arange(0, OUT_WIDE)
-    known = (source < K)[:, None] & (channel < OUT)[None, :]
-    return tl.load(weights + source[:, None] * OUT + channel[None, :], mask=known, other=0.0)
+    valid = (source < K)[:, None] & (channel < OUT)[None, :]
+    return tl.load(weights + source[:, None] * OUT + channel[None, :], mask=valid, other=0.0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.groups import Axes, GroupIndex, position
+from exchangeable.arrays.groups import Axes, GroupIndex, locate
 from exchangeable.arrays.support import Support
 from exchangeable.models.stream import features_at
 from exchangeable.nn import pool_states
@@ -38,7 +38,7 @@ def extend_pools(
     all_axes = dict.fromkeys(axes for layer in layers for axes in layer.poolings)
     touched = {axes: _touched_groups(cells.index, axes, old, new) for axes in all_axes}
     sources = {
-        axes: position(old.positions_in(new, axes).to(groups.device), groups)
+        axes: locate(old.positions_in(new, axes).to(groups.device), groups)
         for axes, groups in touched.items()
     }
     local = cells.restricted_to(touched)
@@ -84,7 +84,7 @@ def new_member_group_index(old: GroupIndex, axis: int, cells: Support) -> GroupI
 
     Combinations of other axes are those of ``old``.
     """
-    empty = old.without(axis)
+    empty = old.with_single_member(axis)
     filled = empty.extended(cells.index, cells.shape)
     keys = {axes: (filled if axis in axes else empty).keys[axes] for axes in empty.keys}
     return GroupIndex(empty.shape, keys)

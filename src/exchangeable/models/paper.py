@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.arrays.groups import keys_of
+from exchangeable.arrays.groups import group_keys
 from exchangeable.arrays.support import Support
 from exchangeable.models.checks import check_queries
 from exchangeable.models.configs import FactorizedConfig, SelfSupervisedConfig
@@ -272,7 +272,7 @@ def _with_zeros(
     Also return which of its cells are observed, and the position of each query.
     """
     both = torch.cat([observed.support.index, queries.index])
-    keys, positions = keys_of(both, tuple(range(observed.order)), observed.shape).unique(
+    keys, positions = group_keys(both, tuple(range(observed.order)), observed.shape).unique(
         return_inverse=True
     )
     cells = both.new_zeros(len(keys), observed.order).index_copy(0, positions, both)

@@ -303,11 +303,11 @@ def _rows_fused(terms: Sequence[tuple[Pool, State, Tensor]]) -> Tensor | None:
     kinds = {MeanPool, AttentionPool, CountPool}
     if not terms[0][1][-1].is_cuda or len(by_kind) < len(terms) or not set(by_kind) <= kinds:
         return None
-    from exchangeable.kernels import Sums, Weights, summable, summarised
+    from exchangeable.kernels import Sums, Weights, can_summarise, summarise
 
     (total, _), mean = by_kind.get(MeanPool, ((None, None), None))
     (_, weight, weighted, _), attention = by_kind.get(AttentionPool, ((None,) * 4, None))
     _, counts = by_kind.get(CountPool, ((), None))
     sums = Sums(terms[0][1][-1], total, weight, weighted)
     weights = Weights(mean, attention, counts)
-    return summarised(sums, weights) if summable(sums, weights) else None
+    return summarise(sums, weights) if can_summarise(sums, weights) else None

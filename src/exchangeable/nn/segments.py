@@ -72,7 +72,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         # A sum over all cells that read, which half precision cannot hold.
-        readers = ctx.groups.whole or ctx.groups
+        readers = ctx.groups.unmasked or ctx.groups
         half = gradient.dtype in (torch.float16, torch.bfloat16)
         wide = gradient.float() if half else gradient
         total = _SegmentSum.apply(wide, readers)  # type: ignore[no-untyped-call]
@@ -95,7 +95,7 @@ def _sum_rows(values: Tensor, groups: Groups) -> Tensor:
         return torch.stack([mask @ piece for mask, piece in pieces]).sum(dim=0, keepdim=True)
     starts, parts = groups.bags(_MAX_ROWS_PER_SUM)
     # Detached: otherwise torch prepares a gradient of its own, which takes ten times as long.
-    sums = functional.embedding_bag(groups.order, values.detach(), starts, mode="sum")
+    sums = functional.embedding_bag(groups.permutation, values.detach(), starts, mode="sum")
     if parts is None:
         return sums
     positions = torch.arange(len(sums), device=sums.device)

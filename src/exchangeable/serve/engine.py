@@ -20,7 +20,7 @@ import polars as pl
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
 from exchangeable.completion import recommend
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictors import Predictor, read_predictions
+from exchangeable.completion.predictor import Predictor, read_predictions
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
@@ -174,13 +174,13 @@ class Engine:
     ) -> list[RecommendedCell]:
         """Add the contribution of each rating: the prediction, less that without the rating."""
         table = completer.table_
-        _, index, values = recommend.cells_of(table, self._unused_label(axis), axis, ratings)
+        _, index, values = recommend.encode_ratings(table, self._unused_label(axis), axis, ratings)
         queries = np.zeros((len(cells), 2), dtype=np.int64)
         labels = [cell.labels[table.axes[other]] for cell in cells]
         queries[:, other] = table.vocabularies[other].encode(column_of("label", labels))
 
         def means(included: Mask) -> Floats | None:
-            predictor: Predictor | None = completer.predictor_.newcomer(
+            predictor: Predictor | None = completer.predictor_.for_new_member(
                 axis, index[included], values[included]
             )
             return None if predictor is None else read_predictions(predictor, queries, _MEAN)[0]

@@ -19,10 +19,10 @@ from operator import methodcaller
 import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Index
-from exchangeable.completion import fit, recommend
+from exchangeable.arrays.cells import UNKNOWN, Index, cell_keys
+from exchangeable.completion import fit
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictors import read_predictions
+from exchangeable.completion.predictor import read_predictions
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
@@ -80,8 +80,8 @@ class Refresher:
     def put(self, cells: Sequence[tuple[Cell, float]]) -> int:
         """Write cells, and return the version that contains them."""
         values = np.array([value for _, value in cells], dtype=np.float64)
-        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fit.LARGEST:
-            raise InputError(f"values must be numbers of at most {fit.LARGEST:g} in size")
+        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fit.MAX_VALUE:
+            raise InputError(f"values must be numbers of at most {fit.MAX_VALUE:g} in size")
         self.store.facts.scale.check(values)
         with self._writer():
             version = self.store.put(cells)
@@ -214,7 +214,7 @@ class Refresher:
         # Predict once for a new member, so that no request waits for what is cached on first use.
         cell = completer.table_.index[:1].copy()
         cell[:, 0] = 0
-        newcomer = completer.predictor_.newcomer(0, cell, completer.table_.values[:1])
+        newcomer = completer.predictor_.for_new_member(0, cell, completer.table_.values[:1])
         if newcomer is not None:
             read_predictions(newcomer, cell, methodcaller("mean"))
         return version, completer
@@ -232,5 +232,5 @@ class Refresher:
 def _any_observed(table: Table, cells: Index) -> bool:
     """Whether one of the cells has a value in the table."""
     cells = cells[(cells != UNKNOWN).all(axis=1)]
-    keys = recommend.keys_of(table.index[~np.isnan(table.values)], table.shape)
-    return bool(np.isin(recommend.keys_of(cells, table.shape), keys).any())
+    keys = cell_keys(table.index[~np.isnan(table.values)], table.shape)
+    return bool(np.isin(cell_keys(cells, table.shape), keys).any())

@@ -22,7 +22,7 @@ import uvicorn
 from exchangeable.completion import update
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
-from exchangeable.completion.predictors import ModelPredictor
+from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve.app import create_app
@@ -128,7 +128,7 @@ def saved_completer_factory(completer: Completer) -> MakeCompleter:
 
     def make(table: Table) -> Completer:
         refitted = copy.copy(completer)
-        refitted._take(update.reread(completer._fitted(), table))
+        refitted.fitted_ = update.reread(completer.fitted_, table)
         return refitted
 
     return make

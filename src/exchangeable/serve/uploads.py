@@ -13,8 +13,8 @@ import polars as pl
 
 from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.fill import Answered, Asked
-from exchangeable.completion.predictors import read_predictions
+from exchangeable.completion.fill import FilledTable, FillRequest, fill
+from exchangeable.completion.predictor import read_predictions
 from exchangeable.data import parquet
 from exchangeable.data.build import table_from_source
 from exchangeable.data.options import TableOptions
@@ -80,14 +80,14 @@ class Upload:
         return max(size.values, parquet.read_end(NAME, self.content)[1])
 
 
-def complete(upload: Upload, *, every: bool, max_rows: int, seed: int = 0) -> Answered:
+def complete(upload: Upload, *, every: bool, max_rows: int, seed: int = 0) -> FilledTable:
     """Predict the cells without a value, or every cell."""
     table = upload.read_table(max_rows)
-    queries = Asked.of(table, every=every, limit=max_rows)
-    return queries.answered(Completer(seed=seed, device="cpu").fit_table(table))
+    request = FillRequest.of(table, every=every, limit=max_rows)
+    return fill(Completer(seed=seed, device="cpu").fit_table(table).fitted_, request)
 
 
-def csv_chunks(filled: Answered) -> Iterator[bytes]:
+def csv_chunks(filled: FilledTable) -> Iterator[bytes]:
     """Yield a completed table as CSV, part by part."""
     first = True
     for block in filled.blocks():

@@ -1,0 +1,196 @@
+"""What commands print and write: lines or JSON, progress, errors in one line, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import typer
+
+from exchangeable.errors import Failed, InputError
+from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from exchangeable.runtime.processes import Processes
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_NAME_BYTES = 200
+"""Maximum length of an output's name: of 255 bytes some are left for a temporary file beside it."""
+_UNEXPECTED = "this is a bug in exchangeable: set EXCHANGEABLE_TRACE=1 to see where"
+
+
+class Output:
+    """Prints what a command found and did: line by line, or as one JSON object at the end."""
+
+    def __init__(self, as_json: bool, processes: Processes | None = None) -> None:
+        self.as_json = as_json
+        self.silent = processes is not None and not processes.first
+        self.facts: dict[str, Any] = {}
+
+    def line(self, *lines: str) -> None:
+        """Print lines at once, unless the output is JSON."""
+        if not self.as_json and not self.silent:
+            for line in lines:
+                typer.echo(f"  {line}")
+
+    def fact(self, **facts: Any) -> None:
+        """Add fields to the JSON object."""
+        self.facts |= facts
+
+    def finish(self, line: str = "") -> None:
+        """Print the JSON object, or a last line that says what was done."""
+        if self.silent:
+            return
+        if self.as_json:
+            typer.echo(json.dumps(self.facts, default=str))  # labels may be dates
+        elif line:
+            typer.echo(line)
+
+
+def print_error(error: object) -> None:
+    typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+
+
+def report_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Print an error in one line, and exit with 2 for wrong input or 1 for a failure."""
+
+    @wraps(command)
+    def wrapped(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return command(*args, **options)
+        except InputError as error:
+            if os.environ.get("RANK", "0") == "0":  # one of several processes prints it
+                print_error(error)
+            raise typer.Exit(2) from None
+        except Failed as error:
+            print_error(error)
+            raise typer.Exit(1) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except BrokenPipeError:
+            raise  # the reader of standard output has closed it
+        except OSError as error:
+            print_error(error)
+            raise typer.Exit(1) from None
+        except (KeyboardInterrupt, Exception) as error:
+            if os.environ.get("EXCHANGEABLE_TRACE"):
+                raise
+            if isinstance(error, KeyboardInterrupt):
+                print_error(str(error) or "stopped")
+            else:
+                print_error(f"{f'{type(error).__name__} {error}'.strip()}; {_UNEXPECTED}")
+            raise typer.Exit(1) from None
+
+    return wrapped
+
+
+@contextmanager
+def progress_bar(processes: Processes | None = None) -> Iterator[Progress]:
+    """Show progress on standard error: a bar after two seconds, or a line now and then in logs."""
+    if processes is not None and not processes.first:
+        yield SILENT
+        return
+    if not sys.stderr.isatty():
+        yield _progress_lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    started = time.monotonic()
+    bar = Bar(
+        TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True
+    )
+    task = bar.add_task("", total=1.0)
+
+    def show(share: float, text: str) -> None:
+        if time.monotonic() - started > 2 and not bar.live.is_started:
+            bar.start()
+        bar.update(task, description=text, completed=share)
+
+    try:
+        yield Progress(show)
+    finally:
+        bar.stop()
+
+
+def _progress_lines() -> Progress:
+    last = [time.monotonic() - 8]
+
+    def show(share: float, text: str) -> None:
+        if time.monotonic() - last[0] > 10:
+            last[0] = time.monotonic()
+            typer.echo(f"  {share:4.0%}  {text}", err=True)
+
+    return Progress(show)
+
+
+# Files -----------------------------------------------------------------------------------
+
+
+def default_out(name: str, suffix: str) -> Path:
+    """Path of an output beside its input: ratings.csv.gz becomes ratings.completed.csv."""
+    return Path(Path(name).parent, f"{stem_of(name)}.{suffix}.csv")
+
+
+def stem_of(name: str) -> str:
+    """Name of a table's file without folder and endings."""
+    stem = Path(name).name
+    for ending in (".gz", ".zip", ".csv", ".tsv", ".txt", ".dat", ".data", ".parquet"):
+        stem = stem[: -len(ending)] if stem.lower().endswith(ending) else stem
+    return stem or "table"
+
+
+def check_plotting() -> None:
+    """Raise before any work if matplotlib is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        raise InputError("pictures need matplotlib: pip install 'exchangeable[plot]'")
+
+
+def check_writable(path: Path, force: bool) -> Path:
+    """Raise before any work if a file cannot be written there."""
+    if path.is_dir():
+        raise InputError(f"{path}: the output must be a file, but this is a folder")
+    if path.exists() and not force:
+        raise InputError(f"{path} exists already; --force replaces it, --out names another")
+    target = path.resolve()
+    if not target.parent.is_dir():
+        raise InputError(f"{path}: the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"{path}: the folder {target.parent} is not writable")
+    if len(os.fsencode(target.name)) > MAX_NAME_BYTES:
+        raise InputError(
+            f"a file's name must have at most {MAX_NAME_BYTES} bytes, but this has more: "
+            f"{path.name[:40]}..."
+        )
+    return path
+
+
+def check_ending(path: Path) -> None:
+    """Raise unless ``write_frame`` can write a file of this name."""
+    if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+        raise InputError(
+            f"{path}: the name must end in .csv, .tsv or .parquet, but ends in {path.suffix!r}"
+        )
+
+
+def write_frame(path: Path, frame: Any) -> None:
+    """Write a frame as CSV, TSV or Parquet, by the ending of the name."""
+    writers = {
+        ".csv": lambda file: frame.write_csv(file),
+        ".tsv": lambda file: frame.write_csv(file, separator="\t"),
+        ".parquet": lambda file: frame.write_parquet(file),
+    }
+    write_whole(path, writers[path.suffix.lower()])

@@ -1,0 +1,66 @@
+"""Vectors of a table's members, and each member's nearest ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index
+from exchangeable.completion.fit import Fitted
+from exchangeable.errors import InputError
+
+_MIN_LENGTH = 1e-6  # a factor that the priors switched off is shorter
+_ROWS_PER_CHUNK = 1024
+
+
+def member_factors(fitted: Fitted, axis: int) -> dict[str, pl.Series]:
+    """Return labels and vectors of the members of an axis, as columns."""
+    vectors = fitted.predictor.factors()[axis]
+    vocabulary = fitted.table.vocabularies[axis]
+    labels = {fitted.table.axes[axis]: vocabulary.decode(np.arange(len(vocabulary)))}
+    return labels | {f"factor {k}": pl.Series(v) for k, v in enumerate(vectors.T, start=1)}
+
+
+def factor_frame(fitted: Fitted, neighbours: int = 3) -> pl.DataFrame:
+    """Return a row per member of every axis: its label, its nearest members, its vector."""
+    if neighbours < 0:
+        raise InputError(f"neighbours must be 0 or more, but are {neighbours}")
+    table, blocks = fitted.table, []
+    for axis, name in enumerate(table.axes):
+        vectors = fitted.predictor.factors()[axis]
+        members = table.vocabularies[axis].decode(np.arange(table.shape[axis]))
+        labels = [str(label) for label in members]
+        near = nearest(vectors, neighbours)
+        columns: dict[str, Any] = {
+            "axis": [name] * len(labels),
+            "member": labels,
+            "nearest": ["; ".join(labels[n] for n in row if n != UNKNOWN) for row in near],
+        }
+        columns |= {f"factor {k}": column for k, column in enumerate(vectors.T, start=1)}
+        blocks.append(pl.DataFrame(columns))
+    return pl.concat(blocks, how="diagonal")
+
+
+def nearest(vectors: Floats, n: int) -> Index:
+    """Find the members whose vectors point the same way most, best first: (N, n).
+
+    ``UNKNOWN`` fills the row of a member without a direction, and the end where others are too few.
+    """
+    lengths = np.linalg.norm(vectors, axis=1)
+    has_direction = lengths > _MIN_LENGTH
+    unit = vectors / np.where(has_direction, lengths, 1.0)[:, None]
+    n = min(n, len(vectors))
+    neighbours = np.full((len(vectors), n), UNKNOWN, dtype=np.int64)
+    others = min(n, len(vectors) - 1)
+    for start in range(0, len(vectors) if others > 0 else 0, _ROWS_PER_CHUNK):
+        rows = slice(start, start + _ROWS_PER_CHUNK)
+        cosines = unit[rows] @ unit.T
+        cosines[:, ~has_direction] = -np.inf
+        cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -np.inf
+        best = np.argsort(-cosines, axis=1, kind="stable")[:, :others]
+        finite = np.isfinite(np.take_along_axis(cosines, best, axis=1))
+        neighbours[rows, :others] = np.where(finite, best, UNKNOWN)
+    neighbours[~has_direction] = UNKNOWN
+    return neighbours

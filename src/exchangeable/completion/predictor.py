@@ -1,0 +1,133 @@
+"""Predictors: a table's cells in, distributions out, from a fitted baseline or a model's memory.
+
+A member that is not in the table has the coordinate ``UNKNOWN``: its cell is predicted from the
+other axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import methodcaller
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from exchangeable.arrays.cells import Cells, Floats, Index
+from exchangeable.values.distributions import Distribution
+
+CELLS_PER_CHUNK = 2**14
+"""Cells whose whole distributions are held at a time: on a scale of 101 levels 50 MB."""
+
+Statistic = Callable[[Distribution], Tensor]
+"""A statistic of the distributions of Q cells: (Q, ...)."""
+MEAN: Statistic = methodcaller("mean")
+PROBABILITIES: Statistic = methodcaller("probabilities")
+
+
+class Predictor(Protocol):
+    """Predicts any cell of one table."""
+
+    def predict(self, index: Index) -> Distribution:
+        """Predict cells (Q, D), with ``UNKNOWN`` for members that are not in the table."""
+        ...
+
+    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> Predictor:
+        """Fold in the cells at the positions ``changed`` of all cells, without training.
+
+        ``replaced`` says that some of them had a value before.
+        """
+        ...
+
+    def needs_refit(self, *, replaced: bool) -> bool:
+        """Whether ``updated`` reads all cells together, rather than fold new ones in."""
+        ...
+
+    def refreshed(self, cells: Cells) -> Predictor:
+        """Read all cells together."""
+        ...
+
+    def for_new_member(self, axis: int, index: Index, values: Floats) -> Predictor | None:
+        """Predict for one new member, number 0 of its axis, from its cells (E, D) alone.
+
+        None where that needs the other cells too.
+        """
+        ...
+
+    def factors(self) -> tuple[Floats, ...]:
+        """Return one vector for each member, by axis: (N_d, k)."""
+        ...
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return JSON and tensors, from which ``predictor_from_parts`` builds it again."""
+        ...
+
+
+def quantile(share: float) -> Statistic:
+    return methodcaller("quantile", share)
+
+
+def interval_ends(coverage: float) -> tuple[Statistic, Statistic]:
+    """Statistics for the two ends of the central interval with this coverage."""
+    tail = (1 - coverage) / 2
+    return quantile(tail), quantile(1 - tail)
+
+
+def predict_chunks(predictor: Predictor, index: Index) -> Iterator[tuple[slice, Distribution]]:
+    """Predict cells (Q, D) chunk by chunk: the rows of each chunk, and their distributions."""
+    for start in range(0, max(len(index), 1), CELLS_PER_CHUNK):
+        rows = slice(start, start + CELLS_PER_CHUNK)
+        yield rows, predictor.predict(index[rows])
+
+
+def read_predictions(predictor: Predictor, index: Index, *statistics: Statistic) -> list[Floats]:
+    """Predict cells (Q, D) in one pass, and return statistics of them: (Q, ...) each."""
+    columns: list[list[Floats]] = [[] for _ in statistics]
+    for _, distribution in predict_chunks(predictor, index):
+        for column, statistic in zip(columns, statistics, strict=True):
+            column.append(_to_numpy(statistic(distribution)))
+    return [np.concatenate(column) for column in columns]
+
+
+def score_predictions(
+    predictor: Predictor,
+    index: Index,
+    values: Floats,
+    *statistics: Callable[[Distribution, Tensor], Tensor],
+) -> list[Floats]:
+    """Predict cells (Q, D) in one pass, and return statistics of them and their true values."""
+    columns: list[list[Floats]] = [[] for _ in statistics]
+    for rows, distribution in predict_chunks(predictor, index):
+        truth = torch.from_numpy(values[rows])
+        for column, statistic in zip(columns, statistics, strict=True):
+            column.append(_to_numpy(statistic(distribution, truth)))
+    return [np.concatenate(column) for column in columns]
+
+
+def best_cells(
+    predictor: Predictor, index: Index, n: int, *statistics: Statistic
+) -> tuple[Index, list[Floats]]:
+    """Positions of the ``n`` cells (Q, D) with the highest means; these means, and statistics."""
+    positions: list[Index] = []
+    columns: list[list[Floats]] = [[] for _ in range(1 + len(statistics))]
+    for rows, distribution in predict_chunks(predictor, index):
+        means = _to_numpy(distribution.mean())
+        best = _highest(means, n)
+        positions.append(rows.start + best)
+        columns[0].append(means[best])
+        few = distribution.take(torch.from_numpy(best))  # of all it would take most of the time
+        for column, statistic in zip(columns[1:], statistics, strict=True):
+            column.append(_to_numpy(statistic(few)))
+    joined = [np.concatenate(column) for column in columns]
+    best = _highest(joined[0], n)
+    return np.concatenate(positions)[best], [column[best] for column in joined]
+
+
+def _highest(means: Floats, n: int) -> Index:
+    # Rounded, so that cells that are equal but for the last bits keep the order of their labels.
+    return np.argsort(-np.round(means, 9), kind="stable")[:n]
+
+
+def _to_numpy(statistic: Tensor) -> Floats:
+    return statistic.double().cpu().numpy()

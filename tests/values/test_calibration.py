@@ -145,7 +145,7 @@ def test_what_was_believed_without_cells_stays_when_factors_go_on_from_there(mon
     found = prior.Prior.of(cells.to_array(), reference, 3)
     left = found.lefts[-1]
     kept = ~left.out
-    standard = reference.standardised(torch.from_numpy(cells.values))
+    standard = reference.standardise(torch.from_numpy(cells.values))
     some = torch.from_numpy(cells.index)[kept]
     with torch.no_grad():
         alone = VariationalFactorization(left.factors.layout.rank, prior.LEAST_SWEEPS).believed(

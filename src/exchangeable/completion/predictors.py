@@ -19,7 +19,7 @@ from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.arrays.support import Support
 from exchangeable.baselines import BASELINES
-from exchangeable.baselines.base import Baseline, Fitted
+from exchangeable.baselines.base import Baseline, FittedBaseline
 from exchangeable.errors import InputError
 from exchangeable.models.memory import Memory
 from exchangeable.models.prior import Prior, fit_prior
@@ -121,7 +121,7 @@ class BaselinePredictor:
 
     name: str
     baseline: Baseline
-    fitted: Fitted
+    fitted: FittedBaseline
     scale: Scale
     calibration: Calibration = UNCALIBRATED
 
@@ -146,7 +146,7 @@ class BaselinePredictor:
         return replace(self, fitted=self.baseline.fit(cells))
 
     def newcomer(self, axis: int, index: Index, values: Floats) -> BaselinePredictor | None:
-        solve = getattr(self.fitted, "newcomer", None)
+        solve = getattr(self.fitted, "for_new_member", None)
         fitted = None if solve is None else solve(axis, index, values)
         return None if fitted is None else replace(self, fitted=fitted)
 
@@ -345,7 +345,7 @@ def predictor_from_parts(
         stored = described["settings"].items()
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored}
         baseline = type(BASELINES[name]())(**settings)
-        fitted = baseline.kind.of_state(baseline, {k: t.numpy() for k, t in tensors.items()})
+        fitted = baseline.kind.from_state(baseline, {k: t.numpy() for k, t in tensors.items()})
         return BaselinePredictor(name, baseline, fitted, cells.scale, calibration)
     given = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
     features = tuple(given) if any(f is not None for f in given) else None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats, Index
-from exchangeable.baselines.base import standardised
+from exchangeable.baselines.base import standardise
 from exchangeable.completion.predictors import (
     READ_TOGETHER,
     ModelPredictor,
@@ -174,10 +174,10 @@ def predict_and_rank(predictor: Predictor, index: Index, values: Floats) -> tupl
 def _parts(cells: Cells) -> NDArray[np.int64]:
     """The part that each cell belongs to."""
     index = torch.from_numpy(cells.index)
-    values = torch.from_numpy(standardised(cells.values)[0])
+    values = torch.from_numpy(standardise(cells.values)[0])
     with torch.no_grad():
-        biases = BIASES.believed(index, values, cells.shape)
-        drawn = pseudo_random_shares(values - biases.answers(index)[0]).numpy()
+        biases = BIASES.posterior_of(index, values, cells.shape)
+        drawn = pseudo_random_shares(values - biases.predict(index)[0]).numpy()
     return (PARTS * drawn).astype(np.int64)
 
 
@@ -190,7 +190,7 @@ def _some(cells: Cells) -> Cells:
     if len(cells) <= MOST:
         return cells
     axis = int(np.argmax(cells.shape))
-    weighed = standardised(cells.values)[0] + np.pi
+    weighed = standardise(cells.values)[0] + np.pi
     for other in range(len(cells.shape)):
         if other != axis:
             own = cells.index[:, other]

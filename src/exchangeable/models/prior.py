@@ -18,7 +18,7 @@ from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.similarity import Joined, Similarity
+from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
 from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.models.memory import MemoryModel
 from exchangeable.values.codecs import ValueStats
@@ -89,7 +89,7 @@ class Prior:
     reference: ValueStats
     factors: Posterior
     biases: Posterior
-    alike: tuple[Similarity, ...] | tuple[Joined, ...]
+    alike: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]
     trust: Trust
     lefts: tuple[Left, ...] = ()
     """Of the trials."""
@@ -108,7 +108,7 @@ class Prior:
         """
         values, index = _standard(observed, reference), observed.support.index
         if not len(values):
-            nothing = Posterior.before(observed.shape, values)
+            nothing = Posterior.initial(observed.shape, values)
             alike = _alike(nothing, index, values, observed.shape, compared)
             return cls(reference, nothing, nothing, alike, Trust())
         rank = _rank(index, rank)
@@ -121,22 +121,22 @@ class Prior:
         """As it would be had some of the cells been hidden."""
         kept = observed.take(~left.out)
         values, index = _standard(kept, self.reference), kept.support.index
-        alike = _alike(left.biases, index, values, observed.shape, self._alike[0].compared)
+        alike = _alike(left.biases, index, values, observed.shape, self._alike[0].comparison_budget)
         return Prior(self.reference, left.factors, left.biases, alike, self.trust)
 
     def __call__(self, index: Tensor) -> Tensor:
         """What is known of cells, in units of the observed values' spread: (Q, D) -> (Q, K)."""
-        mean, variance = self.answers(index)
+        mean, variance = self.predict(index)
         own = torch.stack([self._placed(mean, variance.sqrt()), variance.sqrt()], dim=1).float()
-        return torch.cat([own, *(axis.said(index) for axis in self.alike)], dim=1)
+        return torch.cat([own, *(axis.estimate(index) for axis in self.alike)], dim=1)
 
-    def answers(self, index: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of cells, noise included: between the biases' and the factors'."""
-        return self.trust.between(self.biases.answers(index), self.factors.answers(index))
+        return self.trust.between(self.biases.predict(index), self.factors.predict(index))
 
     def _placed(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """So that answers have this mean, if the model adds nothing, on a scale that ends, too."""
-        levels = self.reference.standardised(self.reference.levels(mean))
+        levels = self.reference.standardise(self.reference.levels(mean))
         if len(levels) < 2:
             return mean
         parts = zip(mean.split(PLACED_AT_ONCE), deviation.split(PLACED_AT_ONCE), strict=True)
@@ -145,10 +145,10 @@ class Prior:
     def newcomer(self, axis: int, observed: ExchangeableArray) -> Prior:
         """With one new member of an axis, number 0 there, known by its own cells."""
         values, own = _standard(observed, self.reference), observed.support.index
-        factors = self.factors.newcomer(axis, own, values)
-        biases = self.biases.newcomer(axis, own, values)
-        left = (values - biases.answers(own)[0]).float()
-        alike = tuple(one.joined(axis, own, left) for one in self._alike)
+        factors = self.factors.for_new_member(axis, own, values)
+        biases = self.biases.for_new_member(axis, own, values)
+        left = (values - biases.predict(own)[0]).float()
+        alike = tuple(one.for_new_member(axis, own, left) for one in self._alike)
         return Prior(self.reference, factors, biases, alike, self.trust)
 
     @property
@@ -163,7 +163,7 @@ class Prior:
             posterior.updated(index, values, observed.shape, changed)
             for posterior in (self.factors, self.biases)
         )
-        compared = self._alike[0].compared
+        compared = self._alike[0].comparison_budget
         alike = _alike(biases, index, values, observed.shape, compared)
         return Prior(self.reference, factors, biases, alike, self.trust)
 
@@ -171,9 +171,10 @@ class Prior:
 def _alike(
     biases: Posterior, index: Tensor, values: Tensor, shape: tuple[int, ...], compared: float
 ) -> tuple[Similarity, ...]:
-    left = (values - biases.answers(index)[0]).float()
+    left = (values - biases.predict(index)[0]).float()
     return tuple(
-        Similarity(index, left, shape, axis, compared=compared) for axis in range(len(shape))
+        Similarity(index, left, shape, axis, comparison_budget=compared)
+        for axis in range(len(shape))
     )
 
 
@@ -181,26 +182,26 @@ def _believed(
     index: Tensor, values: Tensor, shape: tuple[int, ...], rank: int
 ) -> tuple[Posterior, Posterior, Trust, tuple[Left, ...]]:
     """Biases and factors, these fitted to most cells first, and how far they are to be believed."""
-    biases = BIASES.believed(index, values, shape)
+    biases = BIASES.posterior_of(index, values, shape)
     # Large tables tell in a few rounds what small ones tell in many.
     sweeps = min(max(SWEPT // len(values), LEAST_SWEEPS), MOST_SWEEPS)
     factorization = VariationalFactorization(rank, sweeps)
-    part = (PARTS * pseudo_random_shares(values - biases.answers(index)[0])).long()
+    part = (PARTS * pseudo_random_shares(values - biases.predict(index)[0])).long()
     lefts: list[Left] = []
     for number in range(min(math.ceil(TRIED / len(values) * PARTS), MOST_TRIED)):
         out = part == number
         if out.any() and not out.all():
             some, theirs = index[~out], values[~out]
-            before = BIASES.believed(some, theirs, shape, start=biases.grown(shape))
-            found = factorization.believed(some, theirs, shape, biases=before)
+            before = BIASES.posterior_of(some, theirs, shape, start=biases.grown(shape))
+            found = factorization.posterior_of(some, theirs, shape, biases=before)
             lefts.append(Left(out, before, found))
     start = None  # a small table's factors would depend on which cells were left out
     if lefts and sweeps < MOST_SWEEPS:
         start = lefts[-1].factors.grown(shape)  # a copy, which is changed
         factorization = replace(factorization, sweeps=LAST_SWEEPS)
-    factors = factorization.believed(index, values, shape, biases=biases, start=start)
+    factors = factorization.posterior_of(index, values, shape, biases=biases, start=start)
     tried = [
-        torch.stack([values[out], *before.answers(index[out]), *found.answers(index[out])])
+        torch.stack([values[out], *before.predict(index[out]), *found.predict(index[out])])
         for out, before, found in ((one.out, one.biases, one.factors) for one in lefts)
     ]
     trust = _trust(torch.cat(tried, dim=1)) if tried else Trust()
@@ -249,4 +250,4 @@ def fit_prior(
 
 
 def _standard(observed: ExchangeableArray, reference: ValueStats) -> Tensor:
-    return reference.standardised(observed.values.squeeze(1).double())
+    return reference.standardise(observed.values.squeeze(1).double())

@@ -21,10 +21,10 @@ from exchangeable.baselines import (
     Neighbours,
     VariationalFactorization,
 )
-from exchangeable.baselines.factorization import Layout, Sums
+from exchangeable.baselines.factorization import MemberSums, VectorLayout
 from exchangeable.baselines.gibbs_draws import draw_hyperparameters, draw_noise, draw_vectors
 from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.singular_starts import DENSE
+from exchangeable.baselines.singular_starts import MAX_DENSE_MEMBERS
 from exchangeable.baselines.unfolding import Combinations
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import Progress
@@ -185,7 +185,7 @@ def test_a_saved_state_answers_again_bit_for_bit(name, shape):
     index, values = planted(shape)
     chosen = baseline(name)
     fitted = chosen.fit(Cells(index, values, shape))
-    read = chosen.kind.of_state(chosen, load_arrays(save_arrays(fitted.state())))
+    read = chosen.kind.from_state(chosen, load_arrays(save_arrays(fitted.state())))
     assert read.shape == shape
     np.testing.assert_array_equal(read.predict(queries(shape)), fitted.predict(queries(shape)))
     changed = np.array([0])
@@ -284,7 +284,7 @@ def test_a_sweep_equals_expectations_taken_one_by_one(shape):
     posterior = random_posterior(shape, rank=2)
     expected = slow_sweep(index, values, in_numpy(posterior.grown(shape)))
     cells = torch.from_numpy(index)
-    sums = [Sums.of(cells, axis, size) for axis, size in enumerate(shape)]
+    sums = [MemberSums.of(cells, axis, size) for axis, size in enumerate(shape)]
     sweep(posterior, sums, torch.from_numpy(values))
     assert posterior.mean == pytest.approx(expected.mean, rel=1e-9)
     assert posterior.noise == pytest.approx(expected.noise, rel=1e-9)
@@ -311,7 +311,7 @@ def test_the_variance_of_an_answer_is_that_of_the_model_under_its_posterior(shap
 
 def random_posterior(shape, rank):
     generator = np.random.default_rng(0)
-    layout = Layout(len(shape), rank)
+    layout = VectorLayout(len(shape), rank)
     means, covariances, precisions = [], [], []
     for size in shape:
         means.append(generator.standard_normal((size + 1, layout.width)))
@@ -399,7 +399,11 @@ def slow_sweep(index, values, p):
         ("vmf", (30,), 0.5),
         ("vmf", (40, 30), 0.5),
         ("vmf", (15, 12, 9), 0.5),
-        ("vmf", (DENSE + 60, DENSE + 20), 0.05),  # singular vectors by another method
+        (
+            "vmf",
+            (MAX_DENSE_MEMBERS + 60, MAX_DENSE_MEMBERS + 20),
+            0.05,
+        ),  # singular vectors by another method
     ],
 )
 def test_relabelling_members_and_shuffling_cells_relabels_the_answers(name, shape, density):
@@ -499,7 +503,7 @@ def test_vectors_are_drawn_from_their_ridge_regression():
         [
             draw_vectors(
                 given.layout,
-                Sums.of(torch.from_numpy(index), 0, 2),
+                MemberSums.of(torch.from_numpy(index), 0, 2),
                 torch.from_numpy(values),
                 given.means,
                 prior,
@@ -626,7 +630,7 @@ def test_a_table_of_equal_values_can_be_updated_with_others(name):
 def test_neighbours_equal_a_slow_loop(axis, by, shape, density):
     index, values = planted(shape, density=density)
     fitted = Neighbours(axis=axis, by=by, shrink=2.0, doubt=0.3).fit(Cells(index, values, shape))
-    unfolded = fitted._alike._unfolded.values
+    unfolded = fitted._similarity._unfolded.values
     assert (unfolded.layout == torch.strided) == (density > 0.5)  # both ways to hold a table
     bias = Bias().fit(Cells(index, values, shape))
     left = dict(zip(map(tuple, index.tolist()), values - bias.predict(index)[0], strict=True))

@@ -78,7 +78,7 @@ def every_cell(shape):
 def test_a_model_that_says_nothing_answers_what_the_prior_does():
     reference = ValueStats(STARS, 3.0, 1.2, (1.0, 5.0))
     prior = torch.tensor([[0.4, 0.6], [-0.3, 0.4]], dtype=torch.float64)
-    levels = reference.standardised(reference.levels(prior))
+    levels = reference.standardise(reference.levels(prior))
     where = torch.stack([location_for_mean(*prior.T, levels), prior[:, 1]], dim=1)
     found = CODEC.read(torch.cat([torch.zeros(2, 5), where], dim=1), reference)
     expected = 3 + 1.2 * prior[:, 0]
@@ -147,10 +147,10 @@ def test_factors_that_are_only_noise_are_not_believed(seed):
     hide = torch.arange(len(table)) % 4 == 0
     seen, asked = table.take(~hide), table.support.index[hide]
     prior = Prior.of(seen, reference_of(seen, REAL), 4)
-    truth = prior.stats.standardised(table.values[hide].squeeze(1))
+    truth = prior.stats.standardise(table.values[hide].squeeze(1))
     errors = [
         float((mean - truth).square().mean())
-        for mean, _ in (p.answers(asked) for p in (prior.biases, prior.factors, prior))
+        for mean, _ in (p.predict(asked) for p in (prior.biases, prior.factors, prior))
     ]
     assert errors[1] > 1.1 * errors[0]
     assert errors[2] < 1.02 * errors[0]
@@ -164,8 +164,8 @@ def test_variances_are_as_wide_as_errors_on_cells_left_out():
     for values in (table.values, table.values.exp()):  # noise and scale in one, or far apart
         shown = ExchangeableArray(seen.support, values[~hide])
         prior = Prior.of(shown, reference_of(shown, REAL), 3)
-        mean, variance = prior.answers(asked)
-        error = prior.stats.standardised(values[hide].squeeze(1)) - mean
+        mean, variance = prior.predict(asked)
+        error = prior.stats.standardise(values[hide].squeeze(1)) - mean
         assert float(error.square().mean() / variance.mean()) == pytest.approx(1, abs=0.2)
 
 
@@ -174,7 +174,7 @@ def test_a_table_without_cells_or_with_equal_ones_has_a_prior():
         index = torch.tensor([(i, i % 2) for i in range(len(values))], dtype=torch.int64)
         table = ExchangeableArray.unchecked(Support(index.reshape(-1, 2), (7, 3)), values.double())
         prior = Prior.of(table, ValueStats.of(values.squeeze(1).numpy(), REAL), 2)
-        mean, variance = prior.answers(torch.tensor([(0, 0), (6, 2)]))
+        mean, variance = prior.predict(torch.tensor([(0, 0), (6, 2)]))
         assert mean.tolist() == pytest.approx([0, 0])
         assert variance.isfinite().all()
         assert 0 <= prior.trust.share <= 1
@@ -251,22 +251,30 @@ def test_there_are_as_many_factors_as_cells_can_tell():
 
 
 @pytest.mark.parametrize("shape", [(40, 12), (25, 9, 4)])
-def test_in_large_tables_those_with_the_most_cells_speak(shape):
+def test_in_large_tables_those_with_the_most_cells_are_references(shape):
     table = ratings(shape, density=0.5)
     index, left = table.support.index, table.values.squeeze(1).float()
     sizes = index[:, 0].bincount(minlength=shape[0])
     least = sizes.sort(descending=True).values[9]
     loud = sizes > least  # fewer than ten; between others what they hold decides
-    some = Similarity(index, left, shape, 0, compared=10 * math.prod(shape)).said(index)
+    some = Similarity(index, left, shape, 0, comparison_budget=10 * math.prod(shape)).estimate(
+        index
+    )
     assert (
-        len(Similarity(index, left, shape, 0, compared=10 * math.prod(shape))._unfolded.speakers)
+        len(
+            Similarity(
+                index, left, shape, 0, comparison_budget=10 * math.prod(shape)
+            )._unfolded.references
+        )
         > 9
     )
     few = int(loud.sum())
-    heard = Similarity(index, left, shape, 0, compared=few * math.prod(shape)).said(index)
+    heard = Similarity(index, left, shape, 0, comparison_budget=few * math.prod(shape)).estimate(
+        index
+    )
     assert not torch.equal(some, heard)
-    mine = loud[index[:, 0]]  # of one of these nobody else than these speaks
-    own = Similarity(index[mine], left[mine], shape, 0).said(index[mine])
+    mine = loud[index[:, 0]]  # these are estimated from each other only
+    own = Similarity(index[mine], left[mine], shape, 0).estimate(index[mine])
     assert_same(heard[mine], own, 1e-5)
 
 
@@ -407,7 +415,7 @@ def test_training_starts_where_the_prior_ends():
 
 
 def one_joins(order, axis, new):
-    """One who joins, what is asked about it, and what is said of members that were there before."""
+    """Similarities before and with a new member, and queries about it."""
     shape = (20, 15, 4)[:order]
     table = ratings(shape)
     index, left = table.support.index, table.values.squeeze(1).cos()
@@ -421,7 +429,7 @@ def one_joins(order, axis, new):
     there[:, new] = 0
     return (
         before,
-        before.joined(new, moved, left[own]),
+        before.for_new_member(new, moved, left[own]),
         Similarity(index, left, shape, axis),
         asked,
         there,
@@ -429,21 +437,21 @@ def one_joins(order, axis, new):
 
 
 @pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 0), (3, 2)])
-def test_one_who_joins_is_compared_as_if_it_had_always_been_there(order, axis):
+def test_a_new_member_is_compared_as_if_it_had_always_been_there(order, axis):
     _, joined, together, asked, there = one_joins(order, axis, axis)
-    expected = together.said(asked)
-    torch.testing.assert_close(joined.said(there), expected)
+    expected = together.estimate(asked)
+    torch.testing.assert_close(joined.estimate(there), expected)
     assert (expected.abs() > 1e-3).all(dim=1).sum() > 5
 
 
 @pytest.mark.parametrize(("order", "axis", "new"), [(2, 0, 1), (2, 1, 0), (3, 0, 2), (3, 2, 1)])
-def test_others_speak_of_one_who_joins_by_how_they_were_alike_before(order, axis, new):
+def test_others_estimate_a_new_member_by_their_similarity_before(order, axis, new):
     before, joined, together, asked, there = one_joins(order, axis, new)
-    found, exact = joined.said(there), together.said(asked)
+    found, exact = joined.estimate(there), together.estimate(asked)
     assert (exact.abs() > 1e-3).all(dim=1).sum() > 5
     assert float((found - exact).abs().mean()) < 0.3 * float(exact.abs().mean())
     # The same by hand, of one cell: all others of its axis that have the same combination.
-    likeness = before._likeness(torch.arange(before.shape[axis]))
+    likeness = before._similarities(torch.arange(before.shape[axis]))
     cell = int(found.abs().sum(dim=1).argmax())
     others = [a for a in range(order) if a != axis]
     same = (joined.index[:, others] == there[cell, others]).all(dim=1)
@@ -454,49 +462,51 @@ def test_others_speak_of_one_who_joins_by_how_they_were_alike_before(order, axis
         torch.testing.assert_close(found[cell, 2 * kind : 2 * kind + 2], expected)
 
 
-def test_of_one_who_joins_with_unknown_members_or_no_cell_nothing_is_said():
+def test_there_is_no_estimate_of_a_new_member_with_unknown_members_or_no_cell():
     before, joined, _, _, there = one_joins(2, 1, 0)
     strange = there.clone()
     strange[:, 1] = 99
-    assert not joined.said(strange).any()
-    assert not before.joined(0, joined.index[:0], joined.residuals[:0]).said(there).any()
+    assert not joined.estimate(strange).any()
+    assert (
+        not before.for_new_member(0, joined.index[:0], joined.residuals[:0]).estimate(there).any()
+    )
 
 
 @pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])
-def test_what_is_said_is_the_same_whatever_is_kept_of_it(monkeypatch, order, axis):
+def test_estimates_are_the_same_whatever_is_cached(monkeypatch, order, axis):
     shape = (20, 15, 4)[:order]
     table = ratings(shape)
     index, left = table.support.index, table.values.squeeze(1).cos()
     asked = torch.from_numpy(every_cell(shape))
 
-    def said():
-        return Similarity(index, left, shape, axis).said(asked)
+    def estimates():
+        return Similarity(index, left, shape, axis).estimate(asked)
 
-    everything = said()
+    everything = estimates()
     assert everything.abs().max() > 0.1
-    monkeypatch.setattr(similarity, "SAID_KEPT_WHOLE", 0)
-    torch.testing.assert_close(said(), everything, rtol=0, atol=1e-3)
-    monkeypatch.setattr(similarity, "SAID_KEPT", 0)
-    torch.testing.assert_close(said(), everything)
-    monkeypatch.setattr(similarity, "KEPT", 0)
-    torch.testing.assert_close(said(), everything)
-    monkeypatch.setattr(similarity, "FEW", 0)
-    torch.testing.assert_close(said(), everything)
-    monkeypatch.setattr(similarity, "AT_ONCE", 1)
-    torch.testing.assert_close(said(), everything)
+    monkeypatch.setattr(similarity, "MAX_CACHED_FLOAT32", 0)
+    torch.testing.assert_close(estimates(), everything, rtol=0, atol=1e-3)
+    monkeypatch.setattr(similarity, "MAX_CACHED_ESTIMATES", 0)
+    torch.testing.assert_close(estimates(), everything)
+    monkeypatch.setattr(similarity, "MAX_CACHED_PAIRS", 0)
+    torch.testing.assert_close(estimates(), everything)
+    monkeypatch.setattr(similarity, "ENTRIES_PER_QUERY", 0)
+    torch.testing.assert_close(estimates(), everything)
+    monkeypatch.setattr(similarity, "NUMBERS_PER_CHUNK", 1)
+    torch.testing.assert_close(estimates(), everything)
 
 
 @pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])
 @pytest.mark.parametrize("at_once", [1 << 25, 40, 1])
-def test_a_table_held_without_its_empty_places_says_the_same(monkeypatch, order, axis, at_once):
+def test_a_sparse_table_gives_the_same_estimates(monkeypatch, order, axis, at_once):
     shape = (20, 15, 4)[:order]
     table = ratings(shape)
     index, left = table.support.index, table.values.squeeze(1).cos()
     asked = torch.from_numpy(every_cell(shape))
-    expected = Similarity(index, left, shape, axis).said(asked)
-    monkeypatch.setattr(unfolding, "FULL_ENOUGH", 0)
-    monkeypatch.setattr(similarity, "PAIRS", at_once)
+    expected = Similarity(index, left, shape, axis).estimate(asked)
+    monkeypatch.setattr(unfolding, "MAX_ENTRIES_PER_CELL", 0)
+    monkeypatch.setattr(similarity, "PAIRS_PER_CHUNK", at_once)
     sparse = Similarity(index, left, shape, axis)
     assert sparse._unfolded.values.layout == torch.sparse_csr
-    torch.testing.assert_close(sparse.said(asked), expected)
-    assert not sparse.said(asked[:0]).numel()
+    torch.testing.assert_close(sparse.estimate(asked), expected)
+    assert not sparse.estimate(asked[:0]).numel()

@@ -146,10 +146,10 @@ def test_what_was_believed_without_cells_stays_when_factors_go_on_from_there(mon
     found = prior.Prior.of(cells.to_array(), reference, 3)
     left = found.holdouts[-1]
     kept = ~left.mask
-    standard = reference.standardised(torch.from_numpy(cells.values))
+    standard = reference.standardise(torch.from_numpy(cells.values))
     some = torch.from_numpy(cells.index)[kept]
     with torch.no_grad():
-        alone = VariationalFactorization(left.factors.layout.rank, prior.MIN_SWEEPS).believed(
+        alone = VariationalFactorization(left.factors.layout.rank, prior.MIN_SWEEPS).posterior_of(
             some, standard[kept], cells.shape, biases=left.biases
         )
     for mine, theirs in zip(left.factors.means, alone.means, strict=True):

@@ -1,41 +1,37 @@
-"""What a new model is to be measured against: means, biases, factorizations and neighbours."""
+"""Baselines that predict cells without training a network.
+
+Means, biases, variational and Bayesian factorization, and neighbours. ``BASELINES`` maps their
+names to them; each has ``fit(cells)``, and what it returns has ``predict(index)``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from exchangeable.arrays.cells import UNKNOWN
-from exchangeable.baselines.base import Baseline, Fitted, State
-from exchangeable.baselines.gibbs import BayesianFactorization
-from exchangeable.baselines.means import MemberMean
-from exchangeable.baselines.neighbours import Neighbours
-from exchangeable.baselines.variational import Bias, VariationalFactorization
+from exchangeable.runtime.lazy import attach
 
-BASELINES: Mapping[str, Callable[[], Baseline]] = MappingProxyType(
-    {
-        "mean": MemberMean,
-        "row-mean": lambda: MemberMean(axis=0),
-        "column-mean": lambda: MemberMean(axis=-1),
-        "bias": Bias,
-        "vmf": VariationalFactorization,
-        "bmf": BayesianFactorization,
-        "item-knn": Neighbours,
-        "user-knn": lambda: Neighbours(axis=0),
-        "knn": Neighbours,
-    }
-)
-"""The names that commands take, and what each of them stands for."""
+if TYPE_CHECKING:
+    from exchangeable.arrays.cells import UNKNOWN as UNKNOWN
+    from exchangeable.baselines.base import Baseline as Baseline
+    from exchangeable.baselines.base import FittedBaseline as FittedBaseline
+    from exchangeable.baselines.base import State as State
+    from exchangeable.baselines.gibbs import BayesianFactorization as BayesianFactorization
+    from exchangeable.baselines.means import MemberMean as MemberMean
+    from exchangeable.baselines.neighbours import Neighbours as Neighbours
+    from exchangeable.baselines.registry import BASELINES as BASELINES
+    from exchangeable.baselines.variational import Bias as Bias
+    from exchangeable.baselines.variational import (
+        VariationalFactorization as VariationalFactorization,
+    )
 
-__all__ = [
-    "BASELINES",
-    "UNKNOWN",
-    "Baseline",
-    "BayesianFactorization",
-    "Bias",
-    "Fitted",
-    "MemberMean",
-    "Neighbours",
-    "State",
-    "VariationalFactorization",
-]
+_NAMES = {
+    "base": ("UNKNOWN", "Baseline", "FittedBaseline", "State"),
+    "gibbs": ("BayesianFactorization",),
+    "means": ("MemberMean",),
+    "neighbours": ("Neighbours",),
+    "registry": ("BASELINES",),
+    "variational": ("Bias", "VariationalFactorization"),
+}
+
+__all__ = [*(name for names in _NAMES.values() for name in names)]
+__getattr__, __dir__ = attach(__name__, _NAMES)

@@ -1,4 +1,4 @@
-"""Cells as sums over pairs of axes: the structure that bias, VMF and BMF share.
+"""Cells as sums over pairs of axes: the model that bias, VMF and BMF share.
 
 A cell with members n_1 .. n_D holds
 
@@ -6,11 +6,11 @@ A cell with members n_1 .. n_D holds
 
 which is matrix factorization with biases for D = 2, and for rank 0 or D = 1 the biases alone.
 The vector of a member is w = [b, one u per other axis], of length F = 1 + rank (D - 1). Given
-the other axes the cell is linear in it, y = f . w + rest with f = [1, the partners' u], so each
-member solves a ridge regression of its own.
+the other axes the cell is linear in it, y = f . w + rest with f = [1, the partners' u], so the
+vector of each member is a ridge regression.
 
-Vectors of an axis are a table (N + 1, F): its last row, which -1 reads, is the member that is
-not known.
+Vectors of an axis are a table (N + 1, F): its last row, which -1 reads, stands for an unknown
+member.
 """
 
 from __future__ import annotations
@@ -26,55 +26,58 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the parts of a member's vector stand."""
+class VectorLayout:
+    """Positions of the parts of a member's vector."""
 
     order: int
     rank: int
 
     @property
     def width(self) -> int:
+        """Length of a vector, F."""
         return 1 + self.rank * (self.order - 1)
 
     def others(self, axis: int) -> tuple[int, ...]:
+        """Return all axes but ``axis``."""
         return tuple(other for other in range(self.order) if other != axis)
 
     def block(self, axis: int, other: int) -> slice:
-        """The columns of ``axis`` that meet those of ``other`` in a product."""
+        """Return the columns of ``axis`` that are multiplied with those of ``other``."""
         start = 1 + self.rank * (other - (other > axis))
         return slice(start, start + self.rank)
 
     def columns(self, axis: int, axes: Sequence[int]) -> list[int]:
-        """The bias of ``axis``, and its columns that meet one of ``axes``."""
+        """Return the columns of the bias of ``axis`` and of its products with ``axes``."""
         blocks = [self.block(axis, other) for other in axes if other != axis]
         return [0, *(column for block in blocks for column in range(block.start, block.stop))]
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class MemberSums:
     """Sums over the cells of each member of one axis, as products with a sparse matrix."""
 
     axis: int
-    index: Tensor  # (E, D), ordered by member
-    order: Tensor  # (E,), the positions they had
+    index: Tensor  # (E, D), sorted by member
+    permutation: Tensor  # (E,), positions of the sorted cells
     starts: Tensor  # (N + 1,) int32
     columns: Tensor  # (D, E) int32
 
     @classmethod
-    def of(cls, index: Tensor, axis: int, members: int) -> Sums:
-        order = index[:, axis].argsort(stable=True)
+    def of(cls, index: Tensor, axis: int, members: int) -> MemberSums:
+        """Sort cells (E, D) by their members on ``axis``."""
+        permutation = index[:, axis].argsort(stable=True)
         sizes = index[:, axis].bincount(minlength=members)
         starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
-        ordered = index[order]
-        return cls(axis, ordered, order, starts, ordered.T.int().contiguous())
+        ordered = index[permutation]
+        return cls(axis, ordered, permutation, starts, ordered.T.int().contiguous())
 
     @classmethod
-    def of_some(cls, index: Tensor, axis: int, members: Tensor) -> tuple[Sums, Tensor]:
-        """For some members of an axis, ascending, alone; and the positions of their cells."""
+    def of_members(cls, index: Tensor, axis: int, members: Tensor) -> tuple[MemberSums, Tensor]:
+        """Sums for the given members (ascending) only, and the positions of their cells."""
         cells = torch.isin(index[:, axis], members).nonzero().squeeze(1)
-        own = index[cells]
-        own[:, axis] = torch.searchsorted(members, own[:, axis].contiguous())
-        return cls.of(own, axis, len(members)), cells
+        renumbered = index[cells]
+        renumbered[:, axis] = torch.searchsorted(members, renumbered[:, axis].contiguous())
+        return cls.of(renumbered, axis, len(members)), cells
 
     @property
     def members(self) -> int:
@@ -82,63 +85,66 @@ class Sums:
 
     @property
     def sizes(self) -> Tensor:
+        """Number of cells of each member: (N,)."""
         return self.starts.diff()
 
     def over(self, other: int, table: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Add up the rows of ``table`` (N', K) at the cells' members of ``other``: (N, K)."""
+        """Sum rows of ``table`` (N', K), of axis ``other``, over each member's cells: (N, K)."""
         if weights is None:
-            weights = table.new_ones(len(self.order))
+            weights = table.new_ones(len(self.permutation))
         shape = (self.members, len(table))
-        if len(self.order) > shape[0] * shape[1]:  # more than cuSPARSE takes: places are repeated
+        if (
+            len(self.permutation) > shape[0] * shape[1]
+        ):  # repeated entries, more than cuSPARSE takes
             rows = weights[:, None] * table[self.columns[other]]
             return torch.segment_reduce(rows, "sum", offsets=self.starts.long(), axis=0)
-        _quiet()
+        _silence_sparse_warning()
         matrix = torch.sparse_csr_tensor(
             self.starts, self.columns[other], weights, shape, check_invariants=False
         )
         return matrix @ table
 
     def of_cells(self, weights: Tensor) -> Tensor:
-        """Add up a number per cell: (E,) -> (N,)."""
+        """Sum one number per cell over each member's cells: (E,) -> (N,)."""
         return self.over(self.axis, weights.new_ones(self.members, 1), weights).squeeze(1)
 
 
 def sparse(
     rows: Tensor, columns: Tensor, kinds: Sequence[Tensor], shape: tuple[int, int]
 ) -> list[Tensor]:
-    """Matrices with the same places, one for each kind of values (E,)."""
-    order = columns.argsort(stable=True)
-    order = order[rows[order].argsort(stable=True)]
+    """Sparse matrices with the same entries, one for each kind of values (E,)."""
+    permutation = columns.argsort(stable=True)
+    permutation = permutation[rows[permutation].argsort(stable=True)]
     starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=shape[0]).cumsum(0)]).int()
-    columns = columns[order].int()
-    _quiet()
+    columns = columns[permutation].int()
+    _silence_sparse_warning()
     return [
-        torch.sparse_csr_tensor(starts, columns, values[order], shape, check_invariants=False)
+        torch.sparse_csr_tensor(starts, columns, values[permutation], shape, check_invariants=False)
         for values in kinds
     ]
 
 
 @cache
-def _quiet() -> None:
-    """Let torch say once, where nobody hears it, that such tensors are young."""
+def _silence_sparse_warning() -> None:
+    """Trigger torch's warning that sparse CSR tensors are in beta, which comes once, unseen."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         zero = torch.zeros(2, dtype=torch.int32)
         torch.sparse_csr_tensor(zero, zero[:0], zero[:0], (1, 1), check_invariants=False)
 
 
-def rows_of(old: int, new: int) -> list[int]:
-    """Rows of a table that grows from ``old`` members to ``new``: more of them read the last."""
+def grown_rows(old: int, new: int) -> list[int]:
+    """Return rows of a table that grows from ``old`` to ``new`` members: new ones copy the last."""
     return [*range(old), *[old] * (new - old + 1)]
 
 
 def gram(
-    layout: Layout,
-    sums: Sums,
+    layout: VectorLayout,
+    sums: MemberSums,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """The sum of E[f f'] over the cells of each member: (N, F, F)."""
+    """Sum E[f f'] over the cells of each member: (N, F, F)."""
     axis = sums.axis
     result = means[axis].new_zeros(sums.members, layout.width, layout.width)
     result[:, 0, 0] = sums.sizes.to(result)
@@ -167,15 +173,15 @@ def gram(
 
 
 def moments(
-    layout: Layout,
-    sums: Sums,
+    layout: VectorLayout,
+    sums: MemberSums,
     target: Tensor,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """The sum of E[f t] over the cells of each member: (N, F).
+    """Sum E[f t] over the cells of each member: (N, F).
 
-    ``target`` (E,), in the order of ``sums``, is what this axis is to explain on average. Its
+    ``target`` (E,), sorted as in ``sums``, is what this axis is to explain on average. Its
     random part is correlated with the features: a partner's b and u are uncertain together.
     """
     axis = sums.axis
@@ -202,9 +208,9 @@ def moments(
 
 
 def cell_means(
-    layout: Layout, index: Tensor, means: Sequence[Tensor], axes: Sequence[int]
+    layout: VectorLayout, index: Tensor, means: Sequence[Tensor], axes: Sequence[int]
 ) -> Tensor:
-    """The part of every cell that ``axes`` make, alone and in pairs: (E, D) -> (E,)."""
+    """Sum the terms of ``axes``, biases and products of pairs, of every cell: (E, D) -> (E,)."""
     total = means[0].new_zeros(len(index))
     for axis in axes:
         total += means[axis][index[:, axis], 0]
@@ -216,16 +222,16 @@ def cell_means(
 
 
 def cell_variances(
-    layout: Layout,
+    layout: VectorLayout,
     index: Tensor,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor],
     axes: Sequence[int],
 ) -> Tensor:
-    """The variance of ``cell_means`` where vectors of different members are independent.
+    """Variance of ``cell_means`` where vectors of different members are independent.
 
-    It is sum_d f_d' S_d f_d + sum_{d < e} tr(S_d S_e), with the blocks of S that meet; exact,
-    since all mixed terms are odd in one of the vectors.
+    It is sum_d f_d' S_d f_d + sum_{d < e} tr(S_d S_e), with the blocks of S that are
+    multiplied; exact, since all mixed terms are odd in one of the vectors.
     """
     total = means[0].new_zeros(len(index))
     for axis in axes:

@@ -1,8 +1,8 @@
 """Bayesian factorization by Gibbs sampling (Salakhutdinov and Mnih, 2008), with biases.
 
 The vectors of an axis are Gaussian with a mean and a full precision of their own, those are
-Normal-Wishart, and the precision of the noise is Gamma. All are drawn in turn, and answers
-are averages over the draws that are kept. Members without cells have no say in the priors.
+Normal-Wishart, and the precision of the noise is Gamma. All are drawn in turn, and predictions
+are averages over the draws after burn-in. Members without cells do not influence the priors.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from exchangeable.baselines.base import (
     check_cells,
     check_queries,
     chunks,
-    index_of_seen,
-    seen,
-    standardised,
+    hide_empty_members,
+    members_with_cells,
+    standardise,
 )
-from exchangeable.baselines.factorization import Layout, Sums, cell_means, rows_of
+from exchangeable.baselines.factorization import MemberSums, VectorLayout, cell_means, grown_rows
 from exchangeable.baselines.gibbs_draws import draw_hyperparameters, draw_noise, draw_vectors
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
@@ -37,45 +37,46 @@ Singles = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class FittedSamples:
-    """Draws from the posterior, S of them, in units of the values' spread."""
+    """S draws from the posterior, in units of the values' deviation."""
 
     config: BayesianFactorization
-    layout: Layout
+    layout: VectorLayout
     centre: float
     scale: float
     noises: Floats  # (S,), variances
-    vectors: tuple[Singles, ...]  # (S, N_d + 1, F); last comes the mean of the prior
-    precisions: tuple[Floats, ...]  # (S, F, F), of the prior
-    seen: tuple[Mask, ...]  # (N_d,), members with cells
+    vectors: tuple[Singles, ...]  # (S, N_d + 1, F); the last is the mean of the prior
+    precisions: tuple[Floats, ...]  # (S, F, F) of the prior
+    has_cells: tuple[Mask, ...]  # (N_d,), members with cells
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(len(own) for own in self.seen)
+        return tuple(len(mask) for mask in self.has_cells)
 
     def predict(self, index: Index) -> tuple[Floats, Floats]:
-        """The mean over the draws, and its spread over them with the noise.
+        """Mean over the draws, and variance over them plus that of the noise.
 
-        A member that is not known, or has no cell, is at the mean of its prior; the prior's
+        An unknown member, or one without cells, is at the mean of its prior; the prior's
         covariance adds to the variance.
         """
         check_queries(index, self.shape)
-        index = index_of_seen(index, self.seen)
+        index = hide_empty_members(index, self.has_cells)
         mean, variance = np.empty(len(index)), np.empty(len(index))
-        covariances = [_inverse(own) for own in self.precisions]
+        covariances = [_inverse(precisions) for precisions in self.precisions]
         for part in chunks(len(index)):
-            # A row per cell: sums along columns would depend on how many of them there are.
+            # A row per cell: rounding of sums along columns would depend on their number.
             draws = np.stack([self._draw(index[part], s) for s in range(len(self.noises))], axis=1)
             mean[part], variance[part] = draws.mean(axis=1), draws.var(axis=1)
-            variance[part] += self.noises.mean() + self._prior(index[part], covariances)
+            variance[part] += self.noises.mean() + self._unknown_variance(index[part], covariances)
         return self.centre + self.scale * mean, self.scale**2 * variance
 
     def _draw(self, index: Index, s: int) -> Floats:
-        vectors = [torch.from_numpy(own[s]).double() for own in self.vectors]
-        answers = cell_means(self.layout, torch.from_numpy(index), vectors, range(len(self.shape)))
-        return answers.numpy()
+        """Predict cells by draw ``s``: (Q, D) -> (Q,)."""
+        vectors = [torch.from_numpy(draws[s]).double() for draws in self.vectors]
+        axes = range(len(self.shape))
+        return cell_means(self.layout, torch.from_numpy(index), vectors, axes).numpy()
 
-    def _prior(self, index: Index, covariances: Sequence[Floats]) -> Floats:
-        """The variance that unknown members bring: f' C f of each, and tr(C C') of two."""
+    def _unknown_variance(self, index: Index, covariances: Sequence[Floats]) -> Floats:
+        """Variance due to unknown members: f' C f for each, and tr(C C') for two."""
         result, unknown = np.zeros(len(index)), index == UNKNOWN
         for s in range(len(self.noises) if unknown.any() else 0):
             for axis in np.flatnonzero(unknown.any(axis=0)).tolist():
@@ -95,7 +96,7 @@ class FittedSamples:
         return result / len(self.noises)
 
     def updated(self, cells: Cells, changed: Index) -> FittedSamples:
-        """Draw anew for the members with changed cells, in every kept draw, given the others."""
+        """Draw again for the members with changed cells, in every stored draw, given the others."""
         if self.scale == 0:
             return self.config.fit(cells)
         check_cells("an update", cells)
@@ -106,27 +107,26 @@ class FittedSamples:
         members = [np.unique(index[changed, axis]) for axis in range(len(shape))]
         coordinates = torch.from_numpy(index)
         sums = [
-            Sums.of_some(coordinates, axis, torch.from_numpy(own))
-            for axis, own in enumerate(members)
+            MemberSums.of_members(coordinates, axis, torch.from_numpy(numbers))
+            for axis, numbers in enumerate(members)
         ]
-        grown = [rows_of(old, new) for old, new in zip(self.shape, shape, strict=True)]
-        vectors = tuple(own[:, rows] for own, rows in zip(self.vectors, grown, strict=True))
+        grown = [grown_rows(old, new) for old, new in zip(self.shape, shape, strict=True)]
+        vectors = tuple(draws[:, rows] for draws, rows in zip(self.vectors, grown, strict=True))
         for s in range(len(self.noises)):
-            tables = [torch.from_numpy(own[s].astype(np.float64)) for own in vectors]
+            tables = [torch.from_numpy(draws[s].astype(np.float64)) for draws in vectors]
             for axis in [*range(len(shape))] * (2 if several else 1):
                 prior = tables[axis][-1].numpy(), self.precisions[axis][s]
-                of_axis, own_cells = sums[axis]
-                drawn = draw_vectors(
-                    self.layout, of_axis, y[own_cells], tables, prior, self.noises[s], generator
+                axis_sums, positions = sums[axis]
+                tables[axis][members[axis]] = draw_vectors(
+                    self.layout, axis_sums, y[positions], tables, prior, self.noises[s], generator
                 )
-                tables[axis][members[axis]] = drawn
-            for own, table in zip(vectors, tables, strict=True):
-                own[s] = table.numpy()
-        return replace(self, vectors=vectors, seen=seen(index, shape))
+            for draws, table in zip(vectors, tables, strict=True):
+                draws[s] = table.numpy()
+        return replace(self, vectors=vectors, has_cells=members_with_cells(index, shape))
 
     def factors(self) -> tuple[Floats, ...]:
-        """The last draw's vectors, biases left out; an average would mix rotations."""
-        return tuple(own[-1, :-1, 1:].astype(np.float64) for own in self.vectors)
+        """Return the vectors of the last draw, without biases; an average would mix rotations."""
+        return tuple(draws[-1, :-1, 1:].astype(np.float64) for draws in self.vectors)
 
     def state(self) -> State:
         result: State = {
@@ -137,15 +137,15 @@ class FittedSamples:
         for axis in range(self.layout.order):
             result[f"vectors.{axis}"] = self.vectors[axis]
             result[f"precisions.{axis}"] = self.precisions[axis]
-            result[f"seen.{axis}"] = self.seen[axis]
+            result[f"seen.{axis}"] = self.has_cells[axis]
         return result
 
     @classmethod
-    def of_state(cls, config: BayesianFactorization, state: Mapping[str, NDArray[Any]]) -> Self:
+    def from_state(cls, config: BayesianFactorization, state: Mapping[str, NDArray[Any]]) -> Self:
         order = sum(name.startswith("seen.") for name in state)
         kinds = ("vectors", "precisions", "seen")
         tables = [tuple(state[f"{kind}.{axis}"] for axis in range(order)) for kind in kinds]
-        layout = Layout(order, int(state["rank"][0]))
+        layout = VectorLayout(order, int(state["rank"][0]))
         centre, scale = state["scalars"].tolist()
         return cls(config, layout, centre, scale, state["noises"], *tables)
 
@@ -157,11 +157,11 @@ class BayesianFactorization:
     rank: int = 12
     """Factors per pair of axes."""
     sweeps: int = 150
-    """Draws of everything."""
+    """Number of sweeps, each of which draws everything."""
     burn_in: int = 50
-    """The first draws, which still remember the start and are not kept."""
+    """First sweeps, which still depend on the start and are discarded."""
     seed: int = 0
-    """Of all that is random."""
+    """Seed of all draws."""
 
     kind: ClassVar[type[FittedSamples]] = FittedSamples
 
@@ -172,25 +172,26 @@ class BayesianFactorization:
             )
 
     def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedSamples:
+        """Fit to observed cells; ``progress`` counts the sweeps."""
         check_cells("Bayesian factorization", cells)
         index, values, shape = cells.index, cells.values, cells.shape
-        standard, centre, scale = standardised(values)
+        standard, centre, scale = standardise(values)
         y, coordinates = torch.from_numpy(standard), torch.from_numpy(index)
-        layout, generator = Layout(len(shape), self.rank), np.random.default_rng(self.seed)
-        sums = [Sums.of(coordinates, axis, size) for axis, size in enumerate(shape)]
-        masks, kept, noise = seen(index, shape), self.sweeps - self.burn_in, 0.5
+        layout, generator = VectorLayout(len(shape), self.rank), np.random.default_rng(self.seed)
+        sums = [MemberSums.of(coordinates, axis, size) for axis, size in enumerate(shape)]
+        masks, samples, noise = members_with_cells(index, shape), self.sweeps - self.burn_in, 0.5
         sizes = [(size + 1, layout.width) for size in shape]
         tables = [torch.from_numpy(0.1 * generator.standard_normal(size)) for size in sizes]
-        vectors = tuple(np.empty((kept, *size), np.float32) for size in sizes)
-        precisions = tuple(np.empty((kept, layout.width, layout.width)) for _ in shape)
-        noises = np.empty(kept)
+        vectors = tuple(np.empty((samples, *size), np.float32) for size in sizes)
+        precisions = tuple(np.empty((samples, layout.width, layout.width)) for _ in shape)
+        noises = np.empty(samples)
         with threads_for(len(y), y.device):
-            for s in range(-self.burn_in, kept):
-                for axis, of_axis in enumerate(sums):
-                    known = tables[axis][:-1].numpy()[masks[axis]]
-                    prior = draw_hyperparameters(known, generator)
+            for s in range(-self.burn_in, samples):
+                for axis, axis_sums in enumerate(sums):
+                    observed = tables[axis][:-1].numpy()[masks[axis]]
+                    prior = draw_hyperparameters(observed, generator)
                     tables[axis][:-1] = draw_vectors(
-                        layout, of_axis, y, tables, prior, noise, generator
+                        layout, axis_sums, y, tables, prior, noise, generator
                     )
                     tables[axis][-1] = torch.from_numpy(prior[0])
                     if s >= 0:
@@ -200,8 +201,8 @@ class BayesianFactorization:
                 )
                 if s >= 0:
                     noises[s] = noise
-                    for own, table in zip(vectors, tables, strict=True):
-                        own[s] = table.numpy()
+                    for draws, table in zip(vectors, tables, strict=True):
+                        draws[s] = table.numpy()
                 done = s + self.burn_in + 1
                 progress.at(done / self.sweeps, f"sweep {done} of {self.sweeps}")
         return FittedSamples(self, layout, centre, scale, noises, vectors, precisions, masks)

@@ -1,4 +1,4 @@
-"""The simplest answers: the mean of all cells, or of those of the same member."""
+"""Predict the mean of all cells, or of those of the same member."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exchangeable.runtime.progress import SILENT, Progress
 
 @dataclass(frozen=True, eq=False)
 class FittedMeans:
-    """An answer and a variance for every member of the axis; the last is for all others."""
+    """Mean and variance of every member of the axis; the last is for unknown members."""
 
     config: MemberMean
     shape: tuple[int, ...]
@@ -37,16 +37,16 @@ class FittedMeans:
         return {"shape": np.array(self.shape), "means": self.means, "variances": self.variances}
 
     @classmethod
-    def of_state(cls, config: MemberMean, state: Mapping[str, NDArray[Any]]) -> Self:
+    def from_state(cls, config: MemberMean, state: Mapping[str, NDArray[Any]]) -> Self:
         return cls(config, tuple(state["shape"].tolist()), state["means"], state["variances"])
 
 
 @dataclass(frozen=True)
 class MemberMean:
-    """The mean of the cells of the same member, or of all cells where it has none."""
+    """Predict the mean of the member's cells, or of all cells if it has none."""
 
     axis: int | None = None
-    """Whose members: 0 for rows, -1 for the last axis; without one it is the mean of all."""
+    """Axis of the members: 0 for rows, -1 for the last; None for the mean of all cells."""
 
     kind: ClassVar[type[FittedMeans]] = FittedMeans
 
@@ -54,30 +54,30 @@ class MemberMean:
         check_cells("a mean", cells)
         index, values, shape = cells.index, cells.values, cells.shape
         progress.at(1.0, "averaging")
-        # About one of the values the sums are exact where all are equal.
-        about = float(values[0])
-        apart = values - about
-        overall = float(apart.mean())
-        total = _spread(apart - overall, means=1)
+        # Sums of differences from one of the values are exact where all values are equal.
+        origin = float(values[0])
+        offsets = values - origin
+        overall = float(offsets.mean())
+        total = _variance(offsets - overall, means=1)
         variance = total * (1 + 1 / len(values))
         if self.axis is None:
-            return FittedMeans(self, shape, np.array([about + overall]), np.array([variance]))
+            return FittedMeans(self, shape, np.array([origin + overall]), np.array([variance]))
         column = index[:, self.axis]
-        number = np.bincount(column, minlength=shape[self.axis] + 1)
-        seen = number > 0
-        means = np.bincount(column, apart, len(number)) / np.maximum(number, 1)
-        # Members with one cell each say nothing of how much the cells of one member differ.
-        alone = seen.sum() == len(values)
-        within = total if alone else _spread(apart - means[column], means=int(seen.sum()))
-        variances = within * (1 + 1 / np.maximum(number, 1))
+        counts = np.bincount(column, minlength=shape[self.axis] + 1)
+        has_cells = counts > 0
+        means = np.bincount(column, offsets, len(counts)) / np.maximum(counts, 1)
+        # Members with one cell each hold no information on the variance within a member.
+        alone = has_cells.sum() == len(values)
+        within = total if alone else _variance(offsets - means[column], means=int(has_cells.sum()))
+        variances = within * (1 + 1 / np.maximum(counts, 1))
         return FittedMeans(
             self,
             shape,
-            about + np.where(seen, means, overall),
-            np.where(seen, variances, variance),
+            origin + np.where(has_cells, means, overall),
+            np.where(has_cells, variances, variance),
         )
 
 
-def _spread(errors: Floats, means: int) -> float:
-    """Variance about fitted means, each of which costs a cell; at least one is left."""
+def _variance(errors: Floats, means: int) -> float:
+    """Variance about fitted means, each of which takes a degree of freedom; one is left."""
     return float(errors @ errors) / max(len(errors) - means, 1)

@@ -1,4 +1,4 @@
-"""Neighbours: what members that are alike hold at the same place, on top of the biases."""
+"""Neighbours: residuals of similar members at the same combination, on top of the biases."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from exchangeable.baselines.base import (
     State,
     check_cells,
     check_queries,
-    index_of_seen,
-    seen,
+    hide_empty_members,
+    members_with_cells,
 )
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias, FittedFactors
@@ -27,16 +27,16 @@ from exchangeable.runtime.threads import threads_for
 
 By = Literal["values", "presence"]
 
-PARTS = 10
-"""Of the cells: the error is measured on one after another, given all others."""
+FOLDS = 10
+"""The cells are split into folds; the error is measured on each, given all others."""
 
-JUDGED = 20_000
-"""Cells on which it is measured, if parts suffice."""
+TARGET_CELLS = 20_000
+"""Cells after which no further fold is measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class FittedNeighbours:
-    """The biases and the residuals they leave."""
+    """The biases and their residuals."""
 
     config: Neighbours
     bias: FittedFactors
@@ -49,22 +49,24 @@ class FittedNeighbours:
         return self.bias.shape
 
     def predict(self, index: Index) -> tuple[Floats, Floats]:
-        """The biases plus what the neighbours add, or alone where a member has no cells."""
+        """Predict the biases plus the estimates of neighbours, or biases alone without cells."""
         check_queries(index, self.shape)
         mean, variance = self.bias.predict(index)
-        known = np.flatnonzero((index_of_seen(index, self._seen) != UNKNOWN).all(axis=1))
+        usable = hide_empty_members(index, self._has_cells) != UNKNOWN
+        positions = np.flatnonzero(usable.all(axis=1))
         with threads_for(len(self.index), torch.device("cpu")):
-            said = self._alike.said(torch.from_numpy(index[known])).double().numpy()
-        mean[known] += said[:, 2 * get_args(By).index(self.config.by)]
-        variance[known] = self.variance
+            estimates = self._similarity.estimate(torch.from_numpy(index[positions]))
+        column = 2 * get_args(By).index(self.config.by)
+        mean[positions] += estimates.double().numpy()[:, column]
+        variance[positions] = self.variance
         return mean, variance
 
     @cached_property
-    def _seen(self) -> tuple[Mask, ...]:
-        return seen(self.index, self.shape)
+    def _has_cells(self) -> tuple[Mask, ...]:
+        return members_with_cells(self.index, self.shape)
 
     @cached_property
-    def _alike(self) -> Similarity:
+    def _similarity(self) -> Similarity:
         residuals = torch.from_numpy(self.residuals).float()
         axis = self.config.axis % len(self.shape)
         cells = torch.from_numpy(self.index)
@@ -74,31 +76,31 @@ class FittedNeighbours:
         return self.config.fit(cells)
 
     def state(self) -> State:
-        own: State = {"index": self.index, "residuals": self.residuals}
-        own["variance"] = np.array([self.variance])
-        return own | {f"bias.{name}": array for name, array in self.bias.state().items()}
+        state: State = {"index": self.index, "residuals": self.residuals}
+        state["variance"] = np.array([self.variance])
+        return state | {f"bias.{name}": array for name, array in self.bias.state().items()}
 
     @classmethod
-    def of_state(cls, config: Neighbours, state: Mapping[str, NDArray[Any]]) -> Self:
-        of_bias = {n.removeprefix("bias."): a for n, a in state.items() if n.startswith("bias.")}
-        bias = FittedFactors.of_state(Bias(), of_bias)
+    def from_state(cls, config: Neighbours, state: Mapping[str, NDArray[Any]]) -> Self:
+        parts = {n.removeprefix("bias."): a for n, a in state.items() if n.startswith("bias.")}
+        bias = FittedFactors.from_state(Bias(), parts)
         return cls(config, bias, state["index"], state["residuals"], float(state["variance"][0]))
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The residuals of alike members of one axis, at the same combination of the others."""
+    """Predict residuals from similar members of one axis, at the same combination of the others."""
 
     axis: int = -1
-    """Whose members are neighbours: -1 for items, the last axis, and 0 for users."""
+    """Axis of the neighbours: -1 for items, the last axis, and 0 for users."""
     by: By = "values"
-    """Whether members are alike by what they hold or by where they hold something."""
+    """Whether members are compared by their values or by which cells they have."""
     shrink: float = 30.0
-    """Common cells that are needed to believe half of a likeness."""
+    """Number of common cells at which a similarity is shrunk by half."""
     doubt: float = 0.1
-    """Weight, of all neighbours together, that is needed to believe half of what they say."""
+    """Total weight of neighbours at which their estimate is shrunk by half."""
     seed: int = 0
-    """Of the cells on which the error is measured."""
+    """Seed of the folds on which the error is measured."""
 
     kind: ClassVar[type[FittedNeighbours]] = FittedNeighbours
 
@@ -107,22 +109,22 @@ class Neighbours:
             raise InputError(f"by must be one of {', '.join(get_args(By))}, but is {self.by!r}")
 
     def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedNeighbours:
-        """With the variance of errors on cells that are left out."""
+        """Fit to observed cells, and measure the variance of errors on held-out cells."""
         check_cells("the neighbour model", cells)
         index, values = cells.index, cells.values
-        fitted = self._fitted(cells, progress)
-        if len(values) < PARTS:
+        fitted = self._fit(cells, progress)
+        if len(values) < FOLDS:
             return replace(fitted, variance=float(fitted.bias.predict(index)[1].mean()))
-        part = np.random.default_rng(self.seed).permutation(len(values)) % PARTS
+        fold = np.random.default_rng(self.seed).permutation(len(values)) % FOLDS
         errors = np.empty(0)
-        for number in range(PARTS):
-            if len(errors) < JUDGED:
-                out = part == number
-                others = self._fitted(cells.take(~out))
+        for held_out in range(FOLDS):
+            if len(errors) < TARGET_CELLS:
+                out = fold == held_out
+                others = self._fit(cells.take(~out))
                 errors = np.append(errors, others.predict(index[out])[0] - values[out])
         return replace(fitted, variance=float(np.mean(errors**2)))
 
-    def _fitted(self, cells: Cells, progress: Progress = SILENT) -> FittedNeighbours:
+    def _fit(self, cells: Cells, progress: Progress = SILENT) -> FittedNeighbours:
         bias = Bias().fit(cells, progress)
         residuals = cells.values - bias.predict(cells.index)[0]
         return FittedNeighbours(self, bias, cells.index, residuals, 0.0)

@@ -1,4 +1,4 @@
-"""A table unfolded: members of one axis by the combinations of all others that have cells."""
+"""Unfolded tables: members of one axis by the observed combinations of all other axes."""
 
 from __future__ import annotations
 
@@ -12,90 +12,98 @@ from torch import Tensor
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.factorization import sparse
 
-FULL_ENOUGH = 64
-"""Places per cell up to which a table is held with its empty places, which is quicker then."""
+MAX_ENTRIES_PER_CELL = 64
+"""Table entries per cell up to which a dense matrix is used, which is faster then."""
 
 
 @dataclass(frozen=True, eq=False)
 class Combinations:
-    """Numbers for the combinations of some axes' members that occur.
+    """A numbering of the observed combinations of members of several axes.
 
-    They are numbered axis after axis, so that numbers stay below the cells times the members
-    of one axis, where the product of all axes might not fit an integer.
+    They are numbered axis by axis, so that keys stay below the cells times the members of one
+    axis, where the product of all axes might not fit an integer.
     """
 
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
-    levels: tuple[Tensor, ...]  # per axis the keys that occur, ascending
+    levels: tuple[Tensor, ...]  # observed keys of each axis, ascending
 
     @classmethod
     def of(
         cls, index: Tensor, axes: Sequence[int], shape: Sequence[int]
     ) -> tuple[Combinations, Tensor]:
-        """With the number of each cell's combination, (E,)."""
-        levels, place = [], index.new_zeros(len(index))
+        """Number the combinations of cells (E, D); also return that of each cell, (E,)."""
+        levels, numbers = [], index.new_zeros(len(index))
         for axis in axes:
-            key = place * shape[axis] + index[:, axis]
-            keys, place = key.unique(return_inverse=True)
+            key = numbers * shape[axis] + index[:, axis]
+            keys, numbers = key.unique(return_inverse=True)
             levels.append(keys)
-        return cls(tuple(axes), tuple(shape[axis] for axis in axes), tuple(levels)), place
+        return cls(tuple(axes), tuple(shape[axis] for axis in axes), tuple(levels)), numbers
 
     def __len__(self) -> int:
         return len(self.levels[-1]) if self.levels else 1
 
     def find(self, index: Tensor) -> Tensor:
-        """The number of each cell's combination, -1 where it does not occur: (Q, D) -> (Q,)."""
-        place = index.new_zeros(len(index))
+        """Return the combination of each cell, -1 if it was not observed: (Q, D) -> (Q,)."""
+        numbers = index.new_zeros(len(index))
         for axis, size, keys in zip(self.axes, self.sizes, self.levels, strict=True):
-            key = place * size + index[:, axis]
+            key = numbers * size + index[:, axis]
             at = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
-            place = torch.where((place != UNKNOWN) & (keys[at] == key), at, UNKNOWN)
-        return place
+            numbers = torch.where((numbers != UNKNOWN) & (keys[at] == key), at, UNKNOWN)
+        return numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Unfolding:
-    """Cells as a matrix, members by combinations, to multiply others with.
+    """Cells as a matrix, members by combinations, for products with others.
 
-    Some of the members speak: only their rows are held as a matrix. What any member holds is
-    found by ``some``.
+    Only the rows of the references, S of the members, are stored as a matrix. ``columns_of``
+    gives the cells of any member.
     """
 
     combinations: Combinations
     starts: Tensor  # (N + 1,), where the cells of each member begin
-    places: Tensor  # (E,), their combinations, ordered by member
-    held: Tensor  # (E,), their values
-    speakers: Tensor  # (S,), ascending
-    number: Tensor  # (N,), of those who speak; -1 for others
+    cell_combinations: Tensor  # (E,), sorted by member
+    cell_values: Tensor  # (E,), sorted by member
+    references: Tensor  # (S,), ascending
+    row_of: Tensor  # (N,), row of each member among the references; -1 for others
     values: Tensor  # (S, C)
     squares: Tensor
     ones: Tensor
-    values_turned: Tensor  # (C, S)
+    values_transposed: Tensor  # (C, S)
 
     @classmethod
     def of(
-        cls, index: Tensor, values: Tensor, shape: Sequence[int], axis: int, compared: float
+        cls,
+        index: Tensor,
+        values: Tensor,
+        shape: Sequence[int],
+        axis: int,
+        comparison_budget: float,
     ) -> Self:
-        """Of values (E,); as many members speak as ``compared`` entries allow, those with most."""
+        """Unfold values (E,); references are the members with most cells, within the budget."""
         others = [other for other in range(len(shape)) if other != axis]
-        combinations, place = Combinations.of(index, others, shape)
+        combinations, combination = Combinations.of(index, others, shape)
         sizes = index[:, axis].bincount(minlength=shape[axis])
         starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-        order = index[:, axis].argsort(stable=True)
-        speakers = _speakers(index[:, axis], values, sizes, len(combinations), compared)
-        number = torch.full_like(sizes, UNKNOWN)
-        number[speakers] = torch.arange(len(speakers), device=index.device)
-        row, size = number[index[:, axis]], (len(speakers), len(combinations))
-        spoken = row != UNKNOWN
-        row, column, said = row[spoken], place[spoken], values[spoken]
-        kinds = (said, said.square(), torch.ones_like(said))
-        if size[0] * size[1] <= FULL_ENOUGH * len(said):
+        permutation = index[:, axis].argsort(stable=True)
+        references = _choose_references(
+            index[:, axis], values, sizes, len(combinations), comparison_budget
+        )
+        row_of = torch.full_like(sizes, UNKNOWN)
+        row_of[references] = torch.arange(len(references), device=index.device)
+        row, size = row_of[index[:, axis]], (len(references), len(combinations))
+        stored = row != UNKNOWN
+        row, column, entries = row[stored], combination[stored], values[stored]
+        kinds = (entries, entries.square(), torch.ones_like(entries))
+        if size[0] * size[1] <= MAX_ENTRIES_PER_CELL * len(entries):
             tables = [v.new_zeros(size).index_put_((row, column), v) for v in kinds]
             tables.append(tables[0].T)
         else:
             tables = sparse(row, column, kinds, size)
-            tables += sparse(column, row, (said,), size[::-1])
-        return cls(combinations, starts, place[order], values[order], speakers, number, *tables)
+            tables += sparse(column, row, (entries,), size[::-1])
+        by_member = combination[permutation], values[permutation]
+        return cls(combinations, starts, *by_member, references, row_of, *tables)
 
     def __len__(self) -> int:
         return len(self.combinations)
@@ -106,38 +114,39 @@ class Unfolding:
 
     @property
     def sizes(self) -> Tensor:
+        """Number of cells of each member: (N,)."""
         return self.starts.diff()
 
     def at(self, combinations: Tensor) -> Self:
-        """To be multiplied with what is held at some combinations only; not of sparse tables."""
+        """Keep only the given combinations of the matrices, which must be dense."""
         values, squares, ones = (t[:, combinations] for t in (self.values, self.squares, self.ones))
         return replace(self, values=values, squares=squares, ones=ones)
 
-    def some(self, members: Tensor) -> tuple[Tensor, Tensor]:
-        """What some members hold, and where: (combinations, members) each, zero where nothing."""
+    def columns_of(self, members: Tensor) -> tuple[Tensor, Tensor]:
+        """Values and presence of members' cells: (combinations, members) each, else 0."""
         sizes = self.sizes[members]
         column = torch.arange(len(members), device=members.device).repeat_interleave(sizes)
         before = (sizes.cumsum(0) - sizes)[column]
-        own = self.starts[members][column] + torch.arange(len(column), device=members.device)
-        own = own - before
-        where = self.places[own], column
-        held = self.held.new_zeros(len(self.combinations), len(members))
-        there = torch.zeros_like(held)
-        held.index_put_(where, self.held[own])
-        there.index_put_(where, torch.ones_like(self.held[own]))
-        return held, there
+        cells = self.starts[members][column] + torch.arange(len(column), device=members.device)
+        cells = cells - before
+        where = self.cell_combinations[cells], column
+        values = self.cell_values.new_zeros(len(self.combinations), len(members))
+        present = torch.zeros_like(values)
+        values.index_put_(where, self.cell_values[cells])
+        present.index_put_(where, torch.ones_like(self.cell_values[cells]))
+        return values, present
 
 
-def _speakers(
-    member: Tensor, values: Tensor, sizes: Tensor, combinations: int, compared: float
+def _choose_references(
+    member: Tensor, values: Tensor, sizes: Tensor, combinations: int, comparison_budget: float
 ) -> Tensor:
-    """Members with the most cells, as many as may be compared with all; ascending."""
-    entries = min(len(sizes) * combinations, FULL_ENOUGH * len(values))
-    number = int(min(len(sizes), compared // max(entries, 1)))
-    if number == len(sizes):
-        return torch.arange(number, device=member.device)
-    # Between equals what they hold decides, not how they are numbered.
+    """Choose the members with the most cells, as many as the budget allows; ascending."""
+    entries = min(len(sizes) * combinations, MAX_ENTRIES_PER_CELL * len(values))
+    count = int(min(len(sizes), comparison_budget // max(entries, 1)))
+    if count == len(sizes):
+        return torch.arange(count, device=member.device)
+    # Ties are broken by values, not by how members are numbered.
     weight = torch.zeros(len(sizes), dtype=torch.float64, device=member.device)
     weight.index_add_(0, member, values.double().square())
-    chosen = (sizes + weight / (1 + weight)).topk(number).indices
+    chosen = (sizes + weight / (1 + weight)).topk(count).indices
     return chosen.sort().values

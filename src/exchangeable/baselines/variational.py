@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,28 +14,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
-from exchangeable.baselines.base import State, check_cells, check_queries, standardised
-from exchangeable.baselines.factorization import Layout, Sums, cell_means
+from exchangeable.baselines.base import State, check_cells, check_queries, standardise
+from exchangeable.baselines.factorization import MemberSums, VectorLayout, cell_means
 from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.singular_starts import singular_starts
+from exchangeable.baselines.singular_starts import find_starts
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import threads_for
 
 START = 0.05
-"""Root mean square of the factors at the start: small, so that the priors can switch them off.
+"""Root mean square of the initial factors: small, so that the priors can switch them off.
 
-With .1 they stay on in sparse tables (Flixster, Douban), with .01 small ones find none.
+With .1 they stay on in sparse tables (Flixster, Douban), with .01 small tables have none.
 """
 
 START_PRECISION = 3.0
-"""Of the factors' priors at the start. From 10 on true factors die too, at 1 false ones stay."""
+"""Initial precision of the factors' priors. From 10 on true factors die, at 1 false ones stay."""
 
 
 @dataclass(frozen=True, eq=False)
 class FittedFactors:
-    """Posterior beliefs, and the centre and scale that turn them into values."""
+    """A posterior, with the centre and scale that turn its predictions into values."""
 
-    config: Bias | VariationalFactorization
+    config: _FactorModel
     posterior: Posterior
     centre: float
     scale: float
@@ -45,14 +46,14 @@ class FittedFactors:
 
     def predict(self, index: Index) -> tuple[Floats, Floats]:
         check_queries(index, self.shape)
-        mean, variance = self.posterior.answers(torch.from_numpy(index))
+        mean, variance = self.posterior.predict(torch.from_numpy(index))
         return self.centre + self.scale * mean.numpy(), self.scale**2 * variance.numpy()
 
     def updated(self, cells: Cells, changed: Index) -> FittedFactors:
-        """Solve anew for the members with changed cells, given all others and the priors.
+        """Solve again for the members with changed cells, given all others and the priors.
 
-        Biases alone are so cheap that they are fitted again, and values that were all equal
-        have no scale to keep.
+        Biases alone are so cheap that they are fitted again, and equal values have no scale to
+        keep.
         """
         if self.posterior.layout.width == 1 or self.scale == 0:
             return self.config.fit(cells)
@@ -63,69 +64,65 @@ class FittedFactors:
         )
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
-    def newcomer(self, axis: int, index: Index, values: Floats) -> FittedFactors | None:
-        """With one new member of an axis, number 0 there, solved from its own cells (E, D).
+    def for_new_member(self, axis: int, index: Index, values: Floats) -> FittedFactors | None:
+        """Replace an axis by one new member, number 0 there, solved from its cells (E, D).
 
-        Nothing else is solved again, and of other members only those it meets are looked at.
-        None where values were all equal: there is no scale to put new ones on.
+        Nothing else is solved again, and only members that share its cells are read.
+        None where all values are equal: there is no scale for new ones.
         """
         if self.scale == 0:
             return None
         y = torch.from_numpy(self._standard(values))
-        posterior = self.posterior.newcomer(axis, torch.from_numpy(index), y)
+        posterior = self.posterior.for_new_member(axis, torch.from_numpy(index), y)
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
     def _standard(self, values: Floats) -> Floats:
         return (values - self.centre) / self.scale
 
     def factors(self) -> tuple[Floats, ...]:
-        """The mean vectors of each axis' members, biases left out: (N_d, rank (D - 1))."""
+        """Return the mean vectors of each axis' members, without biases: (N_d, rank (D - 1))."""
         return tuple(table[:-1, 1:].clone().numpy() for table in self.posterior.means)
 
     def state(self) -> State:
-        own = self.posterior
-        scalars = [self.centre, self.scale, own.mean, own.noise]
-        result: State = {"scalars": np.array(scalars), "rank": np.array([own.layout.rank])}
-        for axis in range(own.layout.order):
-            result[f"means.{axis}"] = own.means[axis].numpy()
-            result[f"covariances.{axis}"] = own.covariances[axis].numpy()
-            result[f"precisions.{axis}"] = own.precisions[axis].numpy()
+        posterior = self.posterior
+        scalars = [self.centre, self.scale, posterior.mean, posterior.noise]
+        result: State = {"scalars": np.array(scalars), "rank": np.array([posterior.layout.rank])}
+        for axis in range(posterior.layout.order):
+            result[f"means.{axis}"] = posterior.means[axis].numpy()
+            result[f"covariances.{axis}"] = posterior.covariances[axis].numpy()
+            result[f"precisions.{axis}"] = posterior.precisions[axis].numpy()
         return result
 
     @classmethod
-    def of_state(
-        cls, config: Bias | VariationalFactorization, state: Mapping[str, NDArray[Any]]
-    ) -> Self:
+    def from_state(cls, config: _FactorModel, state: Mapping[str, NDArray[Any]]) -> Self:
         centre, scale, mean, noise = state["scalars"].tolist()
         order = sum(name.startswith("means.") for name in state)
         kinds = ("means", "covariances", "precisions")
         tables = [
             [torch.from_numpy(state[f"{kind}.{axis}"]) for axis in range(order)] for kind in kinds
         ]
-        layout = Layout(order, int(state["rank"][0]))
+        layout = VectorLayout(order, int(state["rank"][0]))
         return cls(config, Posterior(layout, mean, noise, *tables), centre, scale)
 
 
-@dataclass(frozen=True)
-class Bias:
-    """A mean, and an effect of every member, shrunk by variances that the cells themselves tell."""
-
-    sweeps: int = 100
-    """Rounds at most."""
-    tolerance: float = 1e-6
-    """Stop when the answers move by less, as a share of the values' spread."""
+class _FactorModel(ABC):
+    """A model whose posterior is fitted to standardised values."""
 
     kind: ClassVar[type[FittedFactors]] = FittedFactors
+    title: ClassVar[str]
+    """Name of the model in errors."""
 
     def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedFactors:
-        check_cells("the bias model", cells)
-        standard, centre, scale = standardised(cells.values)
-        posterior = self.believed(
+        """Fit to observed cells; ``progress`` counts the sweeps."""
+        check_cells(self.title, cells)
+        standard, centre, scale = standardise(cells.values)
+        posterior = self.posterior_of(
             torch.from_numpy(cells.index), torch.from_numpy(standard), cells.shape, progress
         )
         return FittedFactors(self, posterior, centre, scale)
 
-    def believed(
+    @abstractmethod
+    def posterior_of(
         self,
         index: Tensor,
         values: Tensor,
@@ -133,104 +130,112 @@ class Bias:
         progress: Progress = SILENT,
         start: Posterior | None = None,
     ) -> Posterior:
-        """What is believed after cells (E, D) with standardised values (E,), on any device.
+        """Fit to cells (E, D) with standardised values (E,), on any device.
 
-        ``start`` is what was believed after nearly the same cells, which is changed.
+        ``start`` is the posterior of nearly the same cells, and is changed in place.
         """
-        posterior, sums = start or Posterior.before(shape, values), _sums(index, shape)
+
+
+@dataclass(frozen=True)
+class Bias(_FactorModel):
+    """A mean and an effect of every member, shrunk by variances that are fitted to the cells."""
+
+    sweeps: int = 100
+    """Maximum number of sweeps."""
+    tolerance: float = 1e-6
+    """Stop when predictions change by less, as a share of the values' deviation."""
+
+    title: ClassVar[str] = "the bias model"
+
+    def posterior_of(
+        self,
+        index: Tensor,
+        values: Tensor,
+        shape: tuple[int, ...],
+        progress: Progress = SILENT,
+        start: Posterior | None = None,
+    ) -> Posterior:
+        posterior, sums = start or Posterior.initial(shape, values), _member_sums(index, shape)
         with threads_for(len(values), values.device):
             _converge(posterior, sums, values, self.sweeps, self.tolerance, progress)
         return posterior
 
 
 @dataclass(frozen=True)
-class VariationalFactorization:
+class VariationalFactorization(_FactorModel):
     """Factorization of every pair of axes, by variational Bayes with relevance priors."""
 
     rank: int = 12
-    """Factors per pair of axes at most; those that explain nothing are switched off."""
+    """Maximum number of factors per pair of axes; those that explain nothing are switched off."""
     sweeps: int = 30
-    """Rounds at most, after those of the biases."""
+    """Maximum number of sweeps, after those of the biases."""
     tolerance: float = 1e-4
-    """Stop when the answers move by less, as a share of the values' spread."""
+    """Stop when predictions change by less, as a share of the values' deviation."""
 
-    kind: ClassVar[type[FittedFactors]] = FittedFactors
+    title: ClassVar[str] = "variational factorization"
 
-    def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedFactors:
-        check_cells("variational factorization", cells)
-        standard, centre, scale = standardised(cells.values)
-        posterior = self.believed(
-            torch.from_numpy(cells.index), torch.from_numpy(standard), cells.shape, progress
-        )
-        return FittedFactors(self, posterior, centre, scale)
-
-    def believed(
+    def posterior_of(
         self,
         index: Tensor,
         values: Tensor,
         shape: tuple[int, ...],
         progress: Progress = SILENT,
-        biases: Posterior | None = None,
         start: Posterior | None = None,
+        biases: Posterior | None = None,
     ) -> Posterior:
-        """What is believed after cells (E, D) with standardised values (E,), on any device.
-
-        ``biases`` are those of the bias model for these cells, where they are known already, and
-        ``start`` is what was believed after most of them, which is changed.
-        """
-        sums = _sums(index, shape)
+        """Fit as in the base class; ``biases`` are those of the bias model, if already fitted."""
+        sums = _member_sums(index, shape)
         with threads_for(len(values), values.device):
             if start is None:
-                biases = biases or Bias().believed(index, values, shape)
-                start = started(biases, index, values, self.rank if values.any() else 0)
+                biases = biases or Bias().posterior_of(index, values, shape)
+                start = with_factors(biases, index, values, self.rank if values.any() else 0)
             _converge(start, sums, values, self.sweeps, self.tolerance, progress)
         return start
 
 
-def started(biases: Posterior, index: Tensor, values: Tensor, rank: int) -> Posterior:
-    """Add small factors to the biases, of each pair of axes as many as its residuals have."""
+def with_factors(biases: Posterior, index: Tensor, values: Tensor, rank: int) -> Posterior:
+    """Add small factors to the biases, for each pair of axes as many as its residuals have."""
     order, shape = biases.layout.order, biases.shape
     residuals = values - biases.mean - cell_means(biases.layout, index, biases.means, range(order))
     pairs = list(combinations(range(order), 2)) if rank else []
-    cells, left_over = index.cpu().numpy(), residuals.cpu().numpy()
+    cells, errors = index.cpu().numpy(), residuals.cpu().numpy()
     starts = [
-        singular_starts(cells[:, d], cells[:, e], left_over, (shape[d], shape[e]), rank)
-        for d, e in pairs
+        find_starts(cells[:, d], cells[:, e], errors, (shape[d], shape[e]), rank) for d, e in pairs
     ]
-    most = max((left.shape[1] for left, _ in starts), default=0)
-    posterior = biases.widened(most, START_PRECISION)
+    width = max((left.shape[1] for left, _ in starts), default=0)
+    posterior = biases.widened(width, START_PRECISION)
     for (d, e), (left, right) in zip(pairs, starts, strict=True):
         for axis, other, start in ((d, e, left), (e, d, right)):
             first = posterior.layout.block(axis, other).start
-            seen = np.count_nonzero(start.any(axis=1))
+            occupied = np.count_nonzero(start.any(axis=1))
             columns = slice(first, first + start.shape[1])
-            own = torch.from_numpy(START * np.sqrt(seen) * start)
-            posterior.means[axis][:-1, columns] = own.to(posterior.means[axis])
+            scaled = torch.from_numpy(START * np.sqrt(occupied) * start)
+            posterior.means[axis][:-1, columns] = scaled.to(posterior.means[axis])
     return posterior
 
 
-def _sums(index: Tensor, shape: tuple[int, ...]) -> list[Sums]:
-    return [Sums.of(index, axis, size) for axis, size in enumerate(shape)]
+def _member_sums(index: Tensor, shape: tuple[int, ...]) -> list[MemberSums]:
+    return [MemberSums.of(index, axis, size) for axis, size in enumerate(shape)]
 
 
 def _converge(
     posterior: Posterior,
-    sums: list[Sums],
+    sums: list[MemberSums],
     values: Tensor,
     sweeps: int,
     tolerance: float,
     progress: Progress,
 ) -> None:
-    """Sweep until the answers for the observed cells no longer move."""
+    """Sweep until the predictions of the observed cells no longer change."""
     before = torch.full_like(values, torch.inf)
-    for number in range(1, sweeps + 1):
+    for count in range(1, sweeps + 1):
         sweep(posterior, sums, values)
-        answers = posterior.mean + cell_means(
+        predictions = posterior.mean + cell_means(
             posterior.layout, sums[0].index, posterior.means, range(len(sums))
         )
-        moved = float((answers - before).square().mean().sqrt())
-        done = moved < tolerance
-        progress.at(1.0 if done else number / sweeps, f"sweep {number} of {sweeps}")
+        change = float((predictions - before).square().mean().sqrt())
+        done = change < tolerance
+        progress.at(1.0 if done else count / sweeps, f"sweep {count} of {sweeps}")
         if done:
             return
-        before = answers
+        before = predictions

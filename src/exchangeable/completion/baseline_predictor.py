@@ -11,7 +11,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines import BASELINES
-from exchangeable.baselines.base import Baseline, Fitted
+from exchangeable.baselines.base import Baseline, FittedBaseline
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
@@ -25,7 +25,7 @@ class BaselinePredictor:
 
     name: str
     baseline: Baseline
-    fitted: Fitted
+    fitted: FittedBaseline
     scale: Scale
     calibration: Calibration = UNCALIBRATED
 
@@ -49,7 +49,7 @@ class BaselinePredictor:
         return replace(self, fitted=self.baseline.fit(cells))
 
     def for_new_member(self, axis: int, index: Index, values: Floats) -> BaselinePredictor | None:
-        solve = getattr(self.fitted, "newcomer", None)
+        solve = getattr(self.fitted, "for_new_member", None)
         fitted = None if solve is None else solve(axis, index, values)
         return None if fitted is None else replace(self, fitted=fitted)
 
@@ -88,7 +88,7 @@ class BaselinePredictor:
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored}
         baseline = type(BASELINES[name]())(**settings)
         state = {k: tensor.numpy() for k, tensor in tensors.items()}
-        fitted = baseline.kind.of_state(baseline, state)
+        fitted = baseline.kind.from_state(baseline, state)
         calibration = Calibration(tuple(config.get("calibration", ())))
         return cls(name, baseline, fitted, cells.scale, calibration)
 

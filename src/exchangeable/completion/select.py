@@ -17,7 +17,7 @@ import torch
 
 from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats, Index
-from exchangeable.baselines.base import standardised
+from exchangeable.baselines.base import standardise
 from exchangeable.completion.baseline_predictor import fit_baseline
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor, score_predictions
@@ -166,10 +166,10 @@ def _joined(columns: dict[str, list[Floats]]) -> dict[str, Floats]:
 def _assign_folds(cells: Cells) -> Index:
     """Assign each cell to one of ``FOLDS`` folds, by late digits of what biases leave of it."""
     index = torch.from_numpy(cells.index)
-    values = torch.from_numpy(standardised(cells.values)[0])
+    values = torch.from_numpy(standardise(cells.values)[0])
     with torch.no_grad():
-        biases = BIASES.believed(index, values, cells.shape)
-        shares = pseudo_random_shares(values - biases.answers(index)[0]).numpy()
+        biases = BIASES.posterior_of(index, values, cells.shape)
+        shares = pseudo_random_shares(values - biases.predict(index)[0]).numpy()
     return (FOLDS * shares).astype(np.int64)
 
 
@@ -182,7 +182,7 @@ def _limit_cells(cells: Cells) -> Cells:
     if len(cells) <= MAX_CELLS:
         return cells
     axis = int(np.argmax(cells.shape))
-    weighted = standardised(cells.values)[0] + np.pi
+    weighted = standardise(cells.values)[0] + np.pi
     for other in range(len(cells.shape)):
         if other != axis:
             members = cells.index[:, other]

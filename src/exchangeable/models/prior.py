@@ -17,7 +17,7 @@ from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.similarity import Joined, Similarity
+from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
 from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.models.memory import MemoryModel
 from exchangeable.values.codecs import ValueStats
@@ -88,7 +88,7 @@ class Prior:
     stats: ValueStats
     factors: Posterior
     biases: Posterior
-    similarities: tuple[Similarity, ...] | tuple[Joined, ...]
+    similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]
     trust: Trust
     holdouts: tuple[Holdout, ...] = ()
     """Of the trials that ``trust`` comes from."""
@@ -107,7 +107,7 @@ class Prior:
         """
         values, index = _standardise(observed, stats), observed.support.index
         if not len(values):
-            empty = Posterior.before(observed.shape, values)
+            empty = Posterior.initial(observed.shape, values)
             similarities = _compare(empty, index, values, observed.shape, comparison_budget)
             return cls(stats, empty, empty, similarities, Trust())
         rank = _limit_rank(index, rank)
@@ -120,23 +120,23 @@ class Prior:
         """Return the prior that was fitted without the cells of a holdout."""
         remaining = observed.take(~holdout.mask)
         values, index = _standardise(remaining, self.stats), remaining.support.index
-        budget = self._all_similarities[0].compared
+        budget = self._all_similarities[0].comparison_budget
         similarities = _compare(holdout.biases, index, values, observed.shape, budget)
         return Prior(self.stats, holdout.factors, holdout.biases, similarities, self.trust)
 
     def __call__(self, index: Tensor) -> Tensor:
         """Return the channels of cells, in units of the values' spread: (Q, D) -> (Q, K)."""
-        mean, variance = self.answers(index)
+        mean, variance = self.predict(index)
         anchor = torch.stack([self._locate(mean, variance.sqrt()), variance.sqrt()], dim=1).float()
-        return torch.cat([anchor, *(axis.said(index) for axis in self.similarities)], dim=1)
+        return torch.cat([anchor, *(axis.estimate(index) for axis in self.similarities)], dim=1)
 
-    def answers(self, index: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Predict mean and variance of cells, noise included: between biases and factors."""
-        return self.trust.between(self.biases.answers(index), self.factors.answers(index))
+        return self.trust.between(self.biases.predict(index), self.factors.predict(index))
 
     def _locate(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """Return the locations that give these means if the model adds nothing."""
-        levels = self.stats.standardised(self.stats.levels(mean))
+        levels = self.stats.standardise(self.stats.levels(mean))
         if len(levels) < 2:
             return mean
         parts = zip(mean.split(CELLS_PER_CHUNK), deviation.split(CELLS_PER_CHUNK), strict=True)
@@ -145,10 +145,12 @@ class Prior:
     def for_new_member(self, axis: int, observed: ExchangeableArray) -> Prior:
         """Return the prior for one new member of an axis, number 0 there, from its own cells."""
         values, index = _standardise(observed, self.stats), observed.support.index
-        factors = self.factors.newcomer(axis, index, values)
-        biases = self.biases.newcomer(axis, index, values)
-        residuals = (values - biases.answers(index)[0]).float()
-        similarities = tuple(s.joined(axis, index, residuals) for s in self._all_similarities)
+        factors = self.factors.for_new_member(axis, index, values)
+        biases = self.biases.for_new_member(axis, index, values)
+        residuals = (values - biases.predict(index)[0]).float()
+        similarities = tuple(
+            each.for_new_member(axis, index, residuals) for each in self._all_similarities
+        )
         return Prior(self.stats, factors, biases, similarities, self.trust)
 
     @property
@@ -165,7 +167,7 @@ class Prior:
             posterior.updated(index, values, observed.shape, changed)
             for posterior in (self.factors, self.biases)
         )
-        budget = self._all_similarities[0].compared
+        budget = self._all_similarities[0].comparison_budget
         similarities = _compare(biases, index, values, observed.shape, budget)
         return Prior(self.stats, factors, biases, similarities, self.trust)
 
@@ -191,9 +193,10 @@ def _compare(
     biases: Posterior, index: Tensor, values: Tensor, shape: tuple[int, ...], budget: float
 ) -> tuple[Similarity, ...]:
     """Compare the members of each axis by the residuals of the biases."""
-    residuals = (values - biases.answers(index)[0]).float()
+    residuals = (values - biases.predict(index)[0]).float()
     return tuple(
-        Similarity(index, residuals, shape, axis, compared=budget) for axis in range(len(shape))
+        Similarity(index, residuals, shape, axis, comparison_budget=budget)
+        for axis in range(len(shape))
     )
 
 
@@ -201,11 +204,11 @@ def _fit(
     index: Tensor, values: Tensor, shape: tuple[int, ...], rank: int
 ) -> tuple[Posterior, Posterior, Trust, tuple[Holdout, ...]]:
     """Fit biases and factors, to most cells first, to find the trust in the factors."""
-    biases = BIASES.believed(index, values, shape)
+    biases = BIASES.posterior_of(index, values, shape)
     # Large tables need few rounds, small ones many.
     sweeps = min(max(CELL_SWEEPS // len(values), MIN_SWEEPS), MAX_SWEEPS)
     factorization = VariationalFactorization(rank, sweeps)
-    part = (HOLDOUT_PARTS * pseudo_random_shares(values - biases.answers(index)[0])).long()
+    part = (HOLDOUT_PARTS * pseudo_random_shares(values - biases.predict(index)[0])).long()
     holdouts: list[Holdout] = []
     for number in range(
         min(math.ceil(TARGET_HELD_OUT / len(values) * HOLDOUT_PARTS), MAX_HOLDOUTS)
@@ -213,14 +216,14 @@ def _fit(
         mask = part == number
         if mask.any() and not mask.all():
             seen, seen_values = index[~mask], values[~mask]
-            before = BIASES.believed(seen, seen_values, shape, start=biases.grown(shape))
-            fitted = factorization.believed(seen, seen_values, shape, biases=before)
+            before = BIASES.posterior_of(seen, seen_values, shape, start=biases.grown(shape))
+            fitted = factorization.posterior_of(seen, seen_values, shape, biases=before)
             holdouts.append(Holdout(mask, before, fitted))
     start = None  # a small table's factors would depend on which cells were held out
     if holdouts and sweeps < MAX_SWEEPS:
         start = holdouts[-1].factors.grown(shape)  # a copy, which is changed
         factorization = replace(factorization, sweeps=FINAL_SWEEPS)
-    factors = factorization.believed(index, values, shape, biases=biases, start=start)
+    factors = factorization.posterior_of(index, values, shape, biases=biases, start=start)
     trials = [_predict_held_out(holdout, index, values) for holdout in holdouts]
     trust = _find_trust(torch.cat(trials, dim=1)) if trials else Trust()
     return biases, factors, trust, tuple(holdouts)
@@ -229,7 +232,7 @@ def _fit(
 def _predict_held_out(holdout: Holdout, index: Tensor, values: Tensor) -> Tensor:
     """Return truth, and means and variances by biases and by factors, of held-out cells: (5, E)."""
     truth, cells = values[holdout.mask], index[holdout.mask]
-    return torch.stack([truth, *holdout.biases.answers(cells), *holdout.factors.answers(cells)])
+    return torch.stack([truth, *holdout.biases.predict(cells), *holdout.factors.predict(cells)])
 
 
 def _find_trust(trials: Tensor) -> Trust:
@@ -256,4 +259,4 @@ def _limit_rank(index: Tensor, rank: int) -> int:
 
 
 def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:
-    return stats.standardised(observed.values.squeeze(1).double())
+    return stats.standardise(observed.values.squeeze(1).double())

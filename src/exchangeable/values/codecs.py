@@ -60,7 +60,7 @@ class ValueStats:
         """Return the levels of the scale with the type and device of ``like``: (L,)."""
         return like.new_tensor(self.scale.levels)
 
-    def standardised(self, values: Tensor) -> Tensor:
+    def standardise(self, values: Tensor) -> Tensor:
         return (values - self.mean) / self.deviation
 
     def ranks(self, values: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class OneHot:
         scores, prior = outputs[:, : self.levels], outputs[:, self.levels :]
         levels = stats.levels(outputs)
         if prior.shape[1]:
-            before = Normal(prior[:, 0], prior[:, 1], stats.standardised(levels))
+            before = Normal(prior[:, 0], prior[:, 1], stats.standardise(levels))
             scores = scores + before.on_levels().log_probabilities
         return OnLevels(levels, scores.log_softmax(dim=1))
 
@@ -153,7 +153,7 @@ class ScaleFree:
         return scale
 
     def encode(self, values: Tensor, stats: ValueStats) -> Tensor:
-        return torch.stack([stats.standardised(values), stats.ranks(values)], dim=1)
+        return torch.stack([stats.standardise(values), stats.ranks(values)], dim=1)
 
     def read(self, outputs: Tensor, stats: ValueStats) -> Distribution:
         """Decode outputs (Q, O), or (Q, O + 2): then relative to a prior's mean and deviation."""

@@ -298,9 +298,8 @@ def test_rows_in_order_with_members_in_none_are_renumbered():
 
 @pytest.mark.parametrize("users", [[0, 2, 1, 3], [1, 0, 2, 3], [0, 1, 2, 3]])
 def test_rows_in_no_order_with_members_in_order_are_sorted(monkeypatch, users):
-    monkeypatch.setattr(
-        cell_order, "_ROWS_PER_BLOCK", 2
-    )  # out of order in a block, and only between two
+    # Out of order in a block, and only between two.
+    monkeypatch.setattr(cell_order, "_ROWS_PER_BLOCK", 2)
     names = (Vocabulary(pl.Series(list("abcd"))), Vocabulary(pl.Series(["x"])))
     index = np.array([[user, 0] for user in users])
     table = Table(("user", "film"), names, index, np.array(users, dtype=float), Scale("real"))

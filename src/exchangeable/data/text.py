@@ -1,6 +1,6 @@
 """Delimited text files: open them, plain or compressed, and detect their layout.
 
-``text_parser`` parses what is found here, and ``bad_lines`` names the lines that do not fit.
+``text_parser`` parses them, and ``bad_lines`` names the lines that do not fit.
 """
 
 from __future__ import annotations

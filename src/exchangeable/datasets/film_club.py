@@ -123,81 +123,82 @@ _LAST = [
 
 @dataclass(frozen=True, eq=False)
 class Simulated(Dataset):
-    """A dataset whose true values are known."""
+    """A simulated dataset with its true values."""
 
     truth: NDArray[np.float64] | None = None
-    """What each cell's rating is before noise and rounding, in the shape of the table."""
+    """The rating of each cell before noise and rounding, in the shape of the table."""
 
 
 def films() -> dict[str, tuple[str, ...]]:
-    """The genres of each film."""
+    """Return the genres of each film."""
     entries = [entry.strip() for line in _FILMS.strip().splitlines() for entry in line.split("|")]
     pairs = [entry.rsplit(": ", 1) for entry in entries]
     return {title: tuple(kinds.split()) for title, kinds in pairs}
 
 
-def members(number: int) -> list[str]:
-    """Invented names, all different."""
+def members(count: int) -> list[str]:
+    """Return invented names, all different."""
     names = [f"{first} {last}" for last in _LAST for first in _FIRST]
-    return names[:number]
+    return names[:count]
 
 
 def film_club(seed: int = 0) -> Simulated:
-    """200 members x 120 films, a fifth of the cells rated, 1-5.
+    """Simulate 200 members x 120 films, a fifth of the cells rated, 1-5.
 
     rating = 3.3 + generosity + quality + taste of the member for the film's genres + noise,
     rounded. generosity ~ N(0, 0.4), quality ~ N(0, 0.5), taste ~ N(0, 0.55) per genre and
-    averaged over the film's, noise ~ N(0, 0.5). Members are active and films are known
-    to different degrees, and members rather see what they like.
+    averaged over the film's, noise ~ N(0, 0.5). Members are active and films are popular
+    to different degrees, and members see more of what they like.
     """
     generator = np.random.default_rng(seed)
     catalogue, people = films(), members(200)
-    truth = _taste(generator, len(people), catalogue)
-    seen = _seen(generator, truth, share=0.2)
+    truth = _draw_truth(generator, len(people), catalogue)
+    observed = _draw_observed(generator, truth, share=0.2)
     ratings = np.clip(np.round(truth + generator.normal(0, 0.5, truth.shape)), 1, 5)
-    table = _table({"member": people, "film": list(catalogue)}, ratings, seen)
+    table = _table({"member": people, "film": list(catalogue)}, ratings, observed)
     return Simulated(FILM_CLUB, table, features={1: _genres(table, catalogue)}, truth=truth)
 
 
 def film_club_evenings(seed: int = 0) -> Simulated:
-    """80 members x 120 films x 5 occasions, a thirtieth of the cells rated, 1-5.
+    """Simulate 80 members x 120 films x 5 occasions, a thirtieth of the cells rated, 1-5.
 
     As ``film_club``, plus how well a genre suits an occasion, N(0, 0.6) averaged over the
     film's genres, and how much a member enjoys an occasion, N(0, 0.3).
     """
     generator = np.random.default_rng(seed)
     catalogue, people = films(), members(80)
-    kinds = _kinds(catalogue)
-    truth = _taste(generator, len(people), catalogue)[:, :, None]
-    suits = kinds @ generator.normal(0, 0.6, (len(GENRES), len(OCCASIONS)))
+    genres = _genre_shares(catalogue)
+    truth = _draw_truth(generator, len(people), catalogue)[:, :, None]
+    suits = genres @ generator.normal(0, 0.6, (len(GENRES), len(OCCASIONS)))
     truth = truth + suits[None] + generator.normal(0, 0.3, (len(people), 1, len(OCCASIONS)))
-    seen = _seen(generator, truth, share=1 / 30)
+    observed = _draw_observed(generator, truth, share=1 / 30)
     ratings = np.clip(np.round(truth + generator.normal(0, 0.5, truth.shape)), 1, 5)
     labels = {"member": people, "film": list(catalogue), "occasion": list(OCCASIONS)}
-    table = _table(labels, ratings, seen)
+    table = _table(labels, ratings, observed)
     return Simulated(
         FILM_CLUB_EVENINGS, table, features={1: _genres(table, catalogue)}, truth=truth
     )
 
 
-def _taste(
+def _draw_truth(
     generator: np.random.Generator, people: int, catalogue: dict[str, tuple[str, ...]]
 ) -> NDArray[np.float64]:
     generosity = generator.normal(0, 0.4, (people, 1))
     quality = generator.normal(0, 0.5, (1, len(catalogue)))
     taste = generator.normal(0, 0.55, (people, len(GENRES)))
-    return 3.3 + generosity + quality + taste @ _kinds(catalogue).T
+    return 3.3 + generosity + quality + taste @ _genre_shares(catalogue).T
 
 
-def _kinds(catalogue: dict[str, tuple[str, ...]]) -> NDArray[np.float64]:
-    """Films x genres; a film's genres share it."""
+def _genre_shares(catalogue: dict[str, tuple[str, ...]]) -> NDArray[np.float64]:
+    """Return the share of each genre in each film, (films, genres); the shares of a film add to 1."""
     table = np.array([[genre in kinds for genre in GENRES] for kinds in catalogue.values()])
     return table / table.sum(axis=1, keepdims=True)
 
 
-def _seen(
+def _draw_observed(
     generator: np.random.Generator, truth: NDArray[np.float64], share: float
 ) -> NDArray[np.bool_]:
+    """Draw which cells are rated, rather those that are liked."""
     liking = 0.6 * (truth - truth.mean())
     for axis, size in enumerate(truth.shape):
         shape = [size if a == axis else 1 for a in range(truth.ndim)]
@@ -207,11 +208,11 @@ def _seen(
 
 
 def _table(
-    labels: dict[str, list[str]], ratings: NDArray[np.float64], seen: NDArray[np.bool_]
+    labels: dict[str, list[str]], ratings: NDArray[np.float64], observed: NDArray[np.bool_]
 ) -> Table:
-    """All labels are members, seen or not, in the order in which they are listed."""
+    """Build a table in which all labels are members, with a cell or not, in the given order."""
     members = {axis: pl.Series(names) for axis, names in labels.items()}
-    return Table.of_cells(members, np.argwhere(seen).astype(np.int64), ratings[seen])
+    return Table.of_cells(members, np.argwhere(observed).astype(np.int64), ratings[observed])
 
 
 def _genres(table: Table, catalogue: dict[str, tuple[str, ...]]) -> MemberFeatures:

@@ -42,7 +42,7 @@ class TrainingConfig:
     hide_most: float = 0.6
     """Largest share of cells to hide."""
     hide_scale: HideScale = "even"
-    """Whether the hidden share is uniform in between, or the logarithm of the share that is left is:
+    """Whether the hidden share is uniform in between, or the logarithm of the share that is left:
     then nearly empty tables come up as often as full ones."""
     views: int = 8
     """Number of mask sets that take turns where a model has a prior, which is fitted to the cells

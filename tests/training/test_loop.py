@@ -197,7 +197,7 @@ def test_a_folder_with_the_removed_setting_hidden_share_loads_and_resumes(tmp_pa
             trained.save(tmp_path / "model", run=run)
 
     if not finished:
-        train(fresh(model=config), CODEC, task(), QUICK, save=save, save_every=-1)
+        learn(fresh(model=config), task(), save, save_every=-1)
     stored = checkpoint.load(tmp_path / "model")
     stored.config["model"]["hidden_share"] = 0.15
     checkpoint.save(tmp_path / "model", stored.config, stored.tensors, card="", facts=stored.facts)

@@ -14,7 +14,6 @@ from exchangeable.training.samplers import (
     Neighbourhood,
     RowsColumns,
     UniformCells,
-    cover,
 )
 
 # A small table with busy and quiet rows and columns.
@@ -155,26 +154,6 @@ def test_the_fanout_bounds_a_hop():
     assert 6 <= len(drawn) <= 11
 
 
-def test_passes_cover_every_asked_cell_in_about_as_many_as_expected():
-    support = random_array((60, 50), density=0.5).support
-    asked = np.arange(0, len(support), 3)
-    passes, expected = [], []
-    for seed in range(40):
-        covering = cover(UniformCells(support, 300), asked, np.random.default_rng(seed))
-        assert set(asked) <= set(np.concatenate(covering.samples))
-        assert not set(asked) <= set(np.concatenate([[-1], *covering.samples[:-1]]))
-        passes.append(covering.passes)
-        expected.append(covering.expected)
-    assert np.mean(passes) == pytest.approx(np.mean(expected), rel=0.1)
-
-
-def test_nothing_asked_needs_no_pass_and_everything_at_once_needs_one():
-    support = random_array((6, 5), density=0.5).support
-    assert cover(Full(support), np.array([], dtype=int), np.random.default_rng(0)).passes == 0
-    covering = cover(Full(support), np.arange(len(support)), np.random.default_rng(0))
-    assert (covering.passes, covering.expected) == (1, 1.0)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -182,18 +161,10 @@ def test_nothing_asked_needs_no_pass_and_everything_at_once_needs_one():
         (lambda: UniformCells(SKEWED, 0), "but is 0"),
         (lambda: UniformCells(SKEWED, 1.5), "but is 1.5"),
         (lambda: RowsColumns(SKEWED, 2), "on each axis, but are 2"),
-        (
-            lambda: cover(Full(SKEWED), np.array([-1]), np.random.default_rng(0)),
-            "must be between 0 and 7",
-        ),
         (lambda: Conditional(SKEWED, (2,)), r"on each axis, but are \(2,\)"),
         (lambda: RowsColumns(SKEWED, (6, 2)), r"between 1 and \(5, 4\) on each axis"),
         (lambda: Neighbourhood(SKEWED, 1, fanout=0), "fanout 1 or more, but are 1 and 0"),
         (lambda: Full(Support.of([], (3, 3))), "needs cells to draw from"),
-        (
-            lambda: cover(UniformCells(SKEWED, 1), np.arange(8), np.random.default_rng(0), most=2),
-            "of 8 asked cells were not drawn in 2 passes",
-        ),
     ],
 )
 def test_wrong_samplers_are_named(wrong, message):

@@ -1,4 +1,4 @@
-"""How models are trained: what a run is a function of, saved beside its weights."""
+"""Settings of training: together with the data they determine the weights."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ Batch = Literal["full", "uniform", "conditional", "rows-columns", "neighbourhood
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained; saved beside its weights."""
+    """Settings of a training run; saved beside its weights."""
 
     steps: int = 1000
-    """Gradient steps at most."""
+    """Maximum number of gradient steps."""
     learning_rate: float = 5e-3
-    """The highest, reached after the warm-up."""
+    """Highest learning rate, reached after the warm-up."""
     schedule: Schedule = "cosine"
-    """Whether the learning rate then falls to 0, along half a cosine, or stays."""
+    """Whether the learning rate then falls to 0, along half a cosine, or stays constant."""
     warm_up: float = 0.05
-    """Share of the steps in which the learning rate rises."""
+    """Share of the steps during which the learning rate rises."""
     weight_decay: float = 0.01
-    """Pull of AdamW towards 0."""
+    """Weight decay of AdamW."""
     clip: float = 1.0
-    """The largest norm of a gradient; longer ones are cut to it."""
+    """Largest norm of the gradient; longer gradients are scaled down to it."""
     average: float = 0.99
-    """How much of the averaged weights stays at each step."""
+    """Decay of the averaged weights: the share of them that each step keeps."""
     hide: Hide = "mixed"
-    """Whether a step hides one share of all cells, a share of its own of each row or of each
-    column, or one of these by chance. With nothing hidden, cells are predicted from themselves
-    and all others, as the paper's autoencoder does it."""
+    """Whether a step hides one share of all cells, a different share of each row or of each column,
+    or one of these at random. With nothing hidden, cells are predicted from themselves and all
+    others, as in the paper's autoencoder."""
     hide_least: float = 0.1
-    """The smallest share of cells to hide."""
+    """Smallest share of cells to hide."""
     hide_most: float = 0.6
-    """The largest share of cells to hide."""
+    """Largest share of cells to hide."""
     hide_scale: HideScale = "even"
-    """Whether shares are drawn evenly in between, or so that the logarithm of what is left is:
-    then a model for any table sees nearly empty ones as often as full ones."""
+    """Whether the hidden share is uniform in between, or the logarithm of the share that is left:
+    then nearly empty tables come up as often as full ones."""
     views: int = 8
-    """Sets of hidden cells that take turns, of a model with a prior, which is fitted to the other
-    cells of each."""
+    """Number of mask sets that take turns where a model has a prior, which is fitted to the cells
+    that each set leaves."""
     view_steps: int = 50
-    """Steps after which a new set takes the place of the oldest."""
+    """Steps after which a new mask set replaces the oldest."""
     loss: Loss = "both"
-    """Of the distribution, of its mean, or both."""
+    """Whether the loss is of the distribution, of its mean, or both."""
     squared_weight: float = 2.0
-    """What the squared error of the mean counts where both are added."""
+    """Weight of the squared error of the mean where both are added."""
     batch: Batch = "full"
-    """Which cells a step sees: all, cells at random, those where chosen members meet, or some
-    cells with others of their members."""
+    """Which cells a step sees: all, random cells, those where sampled members meet, or random cells
+    and others that share a member with them."""
     batch_cells: int = 20_000
-    """About how many cells a step sees, unless it sees all."""
+    """Approximate number of cells that a step sees, unless it sees all."""
     evaluate_every: int = 25
-    """Steps between two looks at the validation cells."""
+    """Steps between two validations."""
     judged_shares: tuple[float, ...] = (1.0,)
-    """Shares of the observed cells that are shown when validation cells are judged; errors are
-    averaged. A model for tables with fewer cells than its own is chosen with fewer, too."""
+    """Shares of the observed cells that the model sees in validation; the errors are averaged. For
+    use on sparser tables than the one trained on, weights should be chosen with fewer cells too."""
     patience: int | None = None
-    """Looks without improvement after which training stops; none: it goes to the end."""
+    """Validations without improvement after which training stops; none: it never stops early."""
     seed: int = 0
-    """Of every draw: what is hidden, what is dropped, which cells a step sees."""
+    """Seed of all random draws: weights, hidden cells, dropout and batches."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "judged_shares", tuple(self.judged_shares))  # JSON has lists
@@ -83,20 +83,12 @@ class TrainingConfig:
                     f"{name} must be one of {', '.join(get_args(kinds))}, but is "
                     f"{getattr(self, name)!r}"
                 )
-        whole = (
-            "steps",
-            "views",
-            "view_steps",
-            "batch_cells",
-            "evaluate_every",
-            "patience",
-            "seed",
-        )
-        for name in whole:
-            number, least = getattr(self, name), 0 if name in ("seed", "steps") else 1
-            if number is not None and (not isinstance(number, int) or number < least):
+        integers = ("views", "view_steps", "batch_cells", "evaluate_every", "patience")
+        for name in ("steps", *integers, "seed"):
+            value, least = getattr(self, name), 1 if name in integers else 0
+            if value is not None and (not isinstance(value, int) or value < least):
                 raise InputError(
-                    f"{name} must be a whole number of {least} or more, but is {number}"
+                    f"{name} must be a whole number of {least} or more, but is {value}"
                 )
         if not 0 < self.hide_least <= self.hide_most < 1:
             raise InputError(
@@ -118,7 +110,7 @@ class TrainingConfig:
                 raise InputError(f"{name} must be in [0, 1), but is {getattr(self, name)}")
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         warm = min(1.0, (step + 1) / max(self.warm_up * self.steps, 1))
         if self.schedule == "constant":
             return self.learning_rate * warm

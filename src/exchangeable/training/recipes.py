@@ -1,4 +1,4 @@
-"""Recipes: the models that are trained, by name, each with settings that do well on real tables."""
+"""Recipes: models that are trained by name, with settings that do well on real tables."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from exchangeable.values.codecs import Codec
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model and how it is trained."""
+    """A model configuration and training settings."""
 
     model: Callable[[Codec, int, tuple[int, ...]], ModelConfig]
-    """From a codec, the order of the tables and the features that members have."""
+    """Makes a configuration from a codec, an order and the number of features of each axis."""
     training: TrainingConfig
 
 
@@ -76,7 +76,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 FINETUNING = replace(RECIPES["residual"].training, learning_rate=1e-3)
-"""How a trained model goes on with another table, whatever it was trained with."""
+"""Settings of finetuning a trained model on another table."""
 
 
 def find_recipe(name: str) -> Recipe:

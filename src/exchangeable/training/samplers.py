@@ -1,12 +1,11 @@
-"""Which cells a training step sees, and how often to sample until every asked cell was seen.
+"""Samplers: which cells a training step sees.
 
-A sampler is set up once per table, with the cells sorted by each axis, and then draws in
-time proportional to what it looks at. Draws are positions of cells, ascending.
+A sampler is set up once per table, with the cells sorted by each axis, and then draws in time
+proportional to the cells it visits. Draws are positions of cells, ascending.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -27,13 +26,13 @@ class Sampler(Protocol):
     def draw(self, generator: np.random.Generator) -> Positions: ...
 
     def __len__(self) -> int:
-        """How many cells there are to draw from."""
+        """Return the number of cells to draw from."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ByMember:
-    """The cells of each member of an axis: of member n, ``cells[starts[n] : starts[n + 1]]``."""
+    """The cells of each member of an axis: ``cells[starts[n] : starts[n + 1]]`` for member n."""
 
     cells: Positions
     starts: Positions
@@ -49,7 +48,7 @@ class ByMember:
         return np.diff(self.starts)
 
     def of_members(self, members: Positions) -> Positions:
-        """All cells of the given members, member after member."""
+        """Return all cells of the given members, member after member."""
         starts, sizes = self.starts[members], self.degrees[members]
         ends = np.cumsum(sizes)
         within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - sizes, sizes)
@@ -57,8 +56,8 @@ class ByMember:
 
 
 @dataclass(frozen=True, eq=False)
-class _OfTable:
-    """What all samplers share: the cells, and for each axis the cells of its members."""
+class _TableSampler:
+    """Base of all samplers: the cells, and for each axis the cells of its members."""
 
     support: Support
 
@@ -80,16 +79,16 @@ class _OfTable:
 
 
 @dataclass(frozen=True, eq=False)
-class Full(_OfTable):
-    """All cells, each time."""
+class Full(_TableSampler):
+    """Draw all cells, each time."""
 
     def draw(self, generator: np.random.Generator) -> Positions:
         return np.arange(len(self), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class UniformCells(_OfTable):
-    """``size`` cells, each as likely as any other (section 3.3 of the paper)."""
+class UniformCells(_TableSampler):
+    """Draw ``size`` cells, each as likely as any other (section 3.3 of the paper)."""
 
     size: int
 
@@ -102,16 +101,16 @@ class UniformCells(_OfTable):
 
 
 @dataclass(frozen=True, eq=False)
-class Conditional(_OfTable):
-    """Rows by how many cells they have, then columns by how many they have within those rows.
+class Conditional(_TableSampler):
+    """Draw rows by their number of cells, then columns by their number of cells in those rows.
 
-    All cells where chosen rows and columns meet are drawn, as the paper writes it; for more
-    axes it goes on in the same way. The paper calls it unbiased, but cells of busy rows and
-    columns come much more often than others: ``RowsColumns`` is the unbiased form.
+    All cells where the drawn rows and columns meet are returned, as in the paper; further axes
+    follow in the same way. The paper calls it unbiased, but cells of busy rows and columns come
+    much more often than others: ``RowsColumns`` is the unbiased form.
     """
 
     sizes: tuple[int, ...]
-    """Members to draw of each axis."""
+    """Number of members to draw of each axis."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,26 +118,26 @@ class Conditional(_OfTable):
 
     def draw(self, generator: np.random.Generator) -> Positions:
         first = self.by_member[0]
-        rows = _weighted(first.degrees, self.sizes[0], generator)
+        rows = _draw_weighted(first.degrees, self.sizes[0], generator)
         cells = first.of_members(rows)
         for axis in range(1, self.support.order):
             column = self.index[cells, axis]
             counts = np.bincount(column, minlength=self.support.shape[axis])
             chosen = np.zeros(self.support.shape[axis], dtype=bool)
-            chosen[_weighted(counts, self.sizes[axis], generator)] = True
+            chosen[_draw_weighted(counts, self.sizes[axis], generator)] = True
             cells = cells[chosen[column]]
         return np.sort(cells)
 
 
 @dataclass(frozen=True, eq=False)
-class RowsColumns(_OfTable):
-    """Members of each axis uniformly at random, and all cells where they meet.
+class RowsColumns(_TableSampler):
+    """Draw members of each axis uniformly at random, and all cells where they meet.
 
-    Every cell has the same chance, the product of sizes[d] / N_d.
+    Every cell has the same probability, the product of sizes[d] / N_d.
     """
 
     sizes: tuple[int, ...]
-    """Members to draw of each axis."""
+    """Number of members to draw of each axis."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,23 +148,23 @@ class RowsColumns(_OfTable):
             generator.choice(members, size, replace=False, shuffle=False)
             for members, size in zip(self.support.shape, self.sizes, strict=True)
         ]
-        # Start from the axis whose chosen members have the fewest cells to look at.
-        looked_at = [int(b.degrees[c].sum()) for b, c in zip(self.by_member, chosen, strict=True)]
-        start = int(np.argmin(looked_at))
+        # Start from the axis whose chosen members have the fewest cells to visit.
+        visits = [int(b.degrees[c].sum()) for b, c in zip(self.by_member, chosen, strict=True)]
+        start = int(np.argmin(visits))
         cells = self.by_member[start].of_members(chosen[start])
         for axis in [a for a in range(self.support.order) if a != start]:
-            wanted = np.zeros(self.support.shape[axis], dtype=bool)
-            wanted[chosen[axis]] = True
-            cells = cells[wanted[self.index[cells, axis]]]
+            is_chosen = np.zeros(self.support.shape[axis], dtype=bool)
+            is_chosen[chosen[axis]] = True
+            cells = cells[is_chosen[self.index[cells, axis]]]
         return np.sort(cells)
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbourhood(_OfTable):
-    """A few cells at random, then cells that share a member with them, hop after hop.
+class Neighbourhood(_TableSampler):
+    """Draw a few random cells, then cells that share a member with them, hop after hop.
 
-    In each hop every member that was reached for the first time brings at most ``fanout``
-    of its cells, chosen at random.
+    In each hop every member that is reached for the first time adds at most ``fanout`` of its
+    cells, chosen at random.
     """
 
     seeds: int
@@ -186,86 +185,41 @@ class Neighbourhood(_OfTable):
         drawn = generator.choice(len(self), self.seeds, replace=False, shuffle=False)
         reached = [np.empty(0, dtype=np.int64) for _ in self.by_member]
         for _ in range(self.hops):
-            brought = [drawn]
+            reached_cells = [drawn]
             for axis, by_member in enumerate(self.by_member):
                 met = np.unique(self.index[drawn, axis])
                 fresh = np.setdiff1d(met, reached[axis], assume_unique=True)
                 reached[axis] = np.union1d(reached[axis], fresh)
-                brought.append(_some_of_each(by_member, fresh, self.fanout, generator))
-            drawn = np.unique(np.concatenate(brought))
+                reached_cells.append(_sample_cells(by_member, fresh, self.fanout, generator))
+            drawn = np.unique(np.concatenate(reached_cells))
         return np.sort(drawn)
 
 
-@dataclass(frozen=True, eq=False)
-class Covering:
-    """Samples that together hold every asked cell."""
+def _draw_weighted(weights: Positions, size: int, generator: np.random.Generator) -> Positions:
+    """Draw members one after the other, without replacement, in proportion to their weights.
 
-    samples: tuple[Positions, ...]
-    expected: float
-    """How many were to be expected, by the coupon collector's estimate."""
-
-    @property
-    def passes(self) -> int:
-        return len(self.samples)
-
-
-def cover(
-    sampler: Sampler, asked: Positions, generator: np.random.Generator, *, most: int = 10_000
-) -> Covering:
-    """Sample until every asked cell was drawn, and say how that compares with expectation.
-
-    If each pass draws a cell with probability p, the last of Q asked cells is drawn after
-    about (log Q + 0.577) / -log(1 - p) passes; p is measured on the passes that were made. For
-    ``Conditional`` and ``Neighbourhood``, which draw some cells less often, it is a lower bound.
+    Exponential clocks whose rates are the weights do the same: the first to ring are drawn.
     """
-    cells = np.asarray(asked, dtype=np.int64)
-    if len(cells) and not (cells.min() >= 0 and cells.max() < len(sampler)):
-        raise InputError(f"asked cells must be between 0 and {len(sampler) - 1}")
-    missing = np.zeros(len(sampler), dtype=bool)
-    missing[cells] = True
-    wanted, left = int(missing.sum()), int(missing.sum())
-    samples: list[Positions] = []
-    while left:
-        if len(samples) == most:
-            raise InputError(f"{left} of {wanted} asked cells were not drawn in {most} passes")
-        samples.append(sampler.draw(generator))
-        missing[samples[-1]] = False
-        left = int(missing.sum())
-    share = float(np.mean([len(sample) for sample in samples])) / len(sampler) if samples else 1.0
-    return Covering(tuple(samples), _coupons(wanted, share))
+    positive = np.flatnonzero(weights)
+    size = min(size, len(positive))
+    if size == len(positive):
+        return positive
+    clocks = generator.exponential(size=len(positive)) / weights[positive]
+    return np.sort(positive[np.argpartition(clocks, size)[:size]])
 
 
-def _coupons(wanted: int, share: float) -> float:
-    if wanted == 0 or share >= 1:
-        return float(min(wanted, 1))
-    return (math.log(wanted) + 0.5772) / -math.log1p(-share)
-
-
-def _weighted(weights: Positions, size: int, generator: np.random.Generator) -> Positions:
-    """Members drawn one after the other with chances as their weights, none twice.
-
-    Clocks that ring at rates as the weights do the same: the first to ring are drawn.
-    """
-    able = np.flatnonzero(weights)
-    size = min(size, len(able))
-    if size == len(able):
-        return able
-    clocks = generator.exponential(size=len(able)) / weights[able]
-    return np.sort(able[np.argpartition(clocks, size)[:size]])
-
-
-def _some_of_each(
+def _sample_cells(
     by_member: ByMember, members: Positions, most: int, generator: np.random.Generator
 ) -> Positions:
-    """At most ``most`` random cells of each member."""
+    """Draw at most ``most`` random cells of each member."""
     cells = by_member.of_members(members)
     sizes = by_member.degrees[members]
     if not len(cells) or sizes.max() <= most:
         return cells
     group = np.repeat(np.arange(len(members)), sizes)
-    order = np.lexsort((generator.random(len(cells)), group))
+    permutation = np.lexsort((generator.random(len(cells)), group))
     rank = np.arange(len(cells)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return cells[order][rank < most]
+    return cells[permutation][rank < most]
 
 
 def _check_size(name: str, size: int, most: int) -> None:
@@ -274,7 +228,7 @@ def _check_size(name: str, size: int, most: int) -> None:
 
 
 def _check_sizes(sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    given = sizes if isinstance(sizes, tuple | list) else ()
-    whole = len(given) == len(shape) and all(isinstance(size, Integral) for size in given)
-    if not whole or not all(1 <= s <= n for s, n in zip(given, shape, strict=True)):
+    listed = sizes if isinstance(sizes, tuple | list) else ()
+    whole = len(listed) == len(shape) and all(isinstance(size, Integral) for size in listed)
+    if not whole or not all(1 <= s <= n for s, n in zip(listed, shape, strict=True)):
         raise InputError(f"sizes must be between 1 and {shape} on each axis, but are {sizes}")

@@ -24,7 +24,7 @@ from exchangeable.training.plan import plan_step
 from exchangeable.training.recipes import FORMER_NAMES, find_recipe, resize
 from exchangeable.training.run import Run
 from exchangeable.training.task import Task, ValidationSplit, facts_of, task_of
-from exchangeable.training.trained_model import TrainedModel
+from exchangeable.training.trained_model import TrainedModel, without_removed
 from exchangeable.values.codecs import Codec, Encoding, codec_for
 
 if TYPE_CHECKING:
@@ -141,12 +141,11 @@ def _find_run(
         return None
     stored = checkpoint.load(folder)
     described, _ = expected.to_parts()
-    former = stored.config.get("name") in FORMER_NAMES
-    for part in described:
-        if part == "name" and former and FORMER_NAMES[stored.config["name"]] == expected.name:
-            continue
-        # What was saved went through JSON, where tuples are lists.
-        if stored.config.get(part) != json.loads(json.dumps(described[part])):
+    # What was saved went through JSON, where tuples are lists.
+    settings = _modernise(json.loads(json.dumps(described)))
+    stored_settings = _modernise(stored.config)
+    for part, setting in settings.items():
+        if stored_settings.get(part) != setting:
             raise InputError(
                 f"{folder}: a run can be resumed with the settings it was started with, but its "
                 f"{part} differs"
@@ -159,6 +158,13 @@ def _find_run(
         return TrainedModel.load(folder)
     note(f"going on in {folder} after step {stored.config['run']['step']:,}")
     return stored.tensors["training"], stored.config["run"]
+
+
+def _modernise(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return stored settings as they are called now, without those that were removed."""
+    name = settings.get("name")
+    model = without_removed(settings.get("model", {}))
+    return {**settings, "model": model, "name": FORMER_NAMES.get(str(name), name)}
 
 
 _COMPARED = {

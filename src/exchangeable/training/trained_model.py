@@ -1,7 +1,7 @@
-"""A trained model as a thing to keep: its weights, its codec, how it came about; saved and loaded.
+"""A trained model: weights, codec, settings and facts about its training; saved and loaded.
 
-The folder of a run that is not finished holds the state of its training too, so that it can be
-used as it is or gone on with.
+The folder of an unfinished run also holds the state of its training: it can be loaded as a model,
+or resumed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONFIGS: dict[str, type[ModelConfig]] = {
 }
 
 TRAINED_ON = "trained on"
-"""The fact that says which tables, where these are not one."""
+"""The fact that describes the tables, where there are others than the one trained on last."""
 SYNTHETIC = "synthetic tables alone"
 ITS_TABLE = "the table that is named above by its fingerprint"
 
@@ -44,24 +44,24 @@ REMOVED_SETTINGS = frozenset({"hidden_share"})
 """Settings in older folders that configurations no longer have; no result depended on them."""
 
 MEMBERS = "members."
-"""Begins the names of tensors beside the weights: features of the members of one table."""
+"""Prefix of tensors beside the weights: features of the members of one table."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """Weights with all that is needed to use them on any table."""
+    """Weights, and all that is needed to use them on a table."""
 
     config: ModelConfig
     codec: Codec
     model: MemoryModel
     training: TrainingConfig
     name: str
-    """What it is called in tables: the recipe's name, or the user's."""
+    """Name in tables of results: that of the recipe, or the user's."""
     facts: dict[str, Any]
-    """What it was trained on, and how well it did on the validation cells."""
+    """What the model was trained on, and its validation error."""
 
     def check(self, order: int) -> None:
-        """Raise unless it can complete tables of this order from a memory."""
+        """Raise unless the model can complete tables of this order from a memory."""
         if self.config.order != order:
             raise InputError(
                 f"the model was made for tables of {self.config.order} axes, but this one has "
@@ -71,12 +71,13 @@ class TrainedModel:
             raise InputError("a model with literal=True answers queries only together")
 
     def check_features(self, features: FeatureTensors | None) -> None:
-        """Raise unless these are as many features of each axis as it was trained with."""
-        wanted = self.config.features or (0,) * self.config.order
-        came = tuple(0 if f is None else f.shape[1] for f in features or (None,) * len(wanted))
-        if came != wanted:
+        """Raise unless each axis has as many features as the model was trained with."""
+        expected = self.config.features or (0,) * self.config.order
+        sizes = tuple(0 if f is None else f.shape[1] for f in features or (None,) * len(expected))
+        if sizes != expected:
             raise InputError(
-                f"the model was trained with {wanted} features of members, by axis, but {came} came"
+                f"the model was trained with {expected} features of members, by axis, but {sizes} "
+                f"came"
             )
 
     def check_feature_names(self, names: Sequence[Sequence[str]]) -> None:
@@ -84,8 +85,8 @@ class TrainedModel:
         expected = self.facts.get("features") or []
         if names and not expected:
             raise InputError(
-                "the model knows no features of members: residual and factorized are "
-                "trained with them"
+                "the model takes no features of members: residual and factorized are trained with "
+                "them"
             )
         listed = [list(axis) for axis in names]
         if listed != expected:
@@ -95,10 +96,10 @@ class TrainedModel:
             )
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """As JSON and as tensors; ``of_parts`` takes them back."""
-        kind = next(kind for kind, made in _CONFIGS.items() if isinstance(self.config, made))
+        """Return a JSON description and tensors, for ``from_parts``."""
+        architecture = next(key for key, cls in _CONFIGS.items() if isinstance(self.config, cls))
         described = {
-            "architecture": kind,
+            "architecture": architecture,
             "model": asdict(self.config),
             "codec": codec_to_json(self.codec),
             "training": asdict(self.training),
@@ -110,13 +111,12 @@ class TrainedModel:
     def from_parts(
         cls, described: dict[str, Any], weights: dict[str, Tensor], facts: dict[str, Any]
     ) -> TrainedModel:
-        """From what ``parts`` gave; anything that does not fit is wrong input."""
+        """Rebuild a model from its parts; raise ``InputError`` if they do not fit together."""
         try:
-            made = _CONFIGS[described["architecture"]]
-            config = made(**_tuples(without_removed(described["model"])))
+            config_class = _CONFIGS[described["architecture"]]
+            config = config_class(**_tuples(without_removed(described["model"])))
             model = build(config).eval()
-            own = {k: w for k, w in weights.items() if not k.startswith(MEMBERS)}
-            model.load_state_dict(own)
+            model.load_state_dict({k: w for k, w in weights.items() if not k.startswith(MEMBERS)})
             return cls(
                 config,
                 codec_from_json(described["codec"]),
@@ -132,7 +132,7 @@ class TrainedModel:
             ) from None
 
     def save(self, path: str | Path, *, run: Run | None = None) -> None:
-        """To a folder, in one go; with ``run``, also all that is needed to go on training."""
+        """Write to a folder, atomically; with ``run``, also all that is needed to resume it."""
         described, weights = self.to_parts()
         tensors = {"model": weights}
         if run is not None:
@@ -144,7 +144,7 @@ class TrainedModel:
 
     @classmethod
     def load(cls, path: str | Path) -> TrainedModel:
-        """From the folder of a model, or of a completer that holds one; on the CPU."""
+        """Load from the folder of a model, or of a completer that holds one; onto the CPU."""
         stored = checkpoint.load(path)
         described, facts = stored.config, stored.facts
         if described.get("kind") == "completer":
@@ -155,11 +155,11 @@ class TrainedModel:
         return cls.from_parts(described, stored.tensors["model"], facts)
 
     def with_results(self, run: Run) -> TrainedModel:
-        """The same with what a run found in its facts."""
-        found: dict[str, Any] = {"steps": run.step, "best step": run.best_step}
+        """Return the same model with the results of a run among its facts."""
+        results: dict[str, Any] = {"steps": run.step, "best step": run.best_step}
         if math.isfinite(run.best_rmse):
-            found["validation RMSE"] = run.best_rmse
-        return replace(self, facts={**self.facts, **found})
+            results["validation RMSE"] = run.best_rmse
+        return replace(self, facts={**self.facts, **results})
 
     def _card(self) -> str:
         size = sum(weight.numel() for weight in self.model.parameters())
@@ -176,25 +176,26 @@ class TrainedModel:
             f"It was trained to predict hidden cells of {tables}; "
             "on other tables it may do worse than a bias per member: measure it.",
             "",
-            *(_OF_ANY_TABLE if tables == SYNTHETIC else ()),
+            *(_SYNTHETIC_CARD if tables == SYNTHETIC else ()),
         ]
         return "\n".join(lines)
 
 
-_OF_ANY_TABLE = (
-    "No real table was trained on, so nobody's data is in the weights, and any scale will do: "
-    "levels, real numbers, yes or no. It starts from biases, a variational factorization and what "
-    "alike members say, all found in the table itself, and corrects them.",
+_SYNTHETIC_CARD = (
+    "No real table was trained on, so there is no personal data in the weights, and any scale "
+    "will do: levels, real numbers, yes or no. The model starts from biases, a variational "
+    "factorization and the values of similar members, all computed from the table itself, and "
+    "corrects them.",
     "",
     "Good where members have some cells each and tastes that others share: ratings, affinities. "
-    "Where hardly anything is known of members it says about what biases say.",
+    "For members with hardly any cells its predictions are about those of biases.",
     "",
     "Not good where values have long tails that a logarithm would shorten (take it before), where "
-    "time decides, or where only features of members tell something: it knows none. Members that "
+    "time decides, or where only features of members are informative: it takes none. Members that "
     "are chosen because of a value that is not in the table make it as wrong as any other method.",
     "",
 )
-"""Where a model that was trained on synthetic tables is good, and where it is not."""
+"""Strengths and limits of a model that was trained on synthetic tables."""
 
 
 def without_removed(settings: dict[str, Any]) -> dict[str, Any]:
@@ -203,5 +204,5 @@ def without_removed(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tuples(stored: dict[str, Any]) -> dict[str, Any]:
-    """JSON has lists where configurations have tuples."""
+    """Turn the lists of JSON back into the tuples of configurations."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}

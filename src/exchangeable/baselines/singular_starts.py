@@ -5,12 +5,15 @@ Equal starts never separate, and random ones depend on how the members are numbe
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import svds
 
 from exchangeable.arrays.cells import Floats, Index
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 DENSE = 400
 """Up to this many members on the smaller side all singular vectors are found at once."""
@@ -28,6 +31,8 @@ def singular_starts(
     The signs are those of the third moment. Vectors that share a singular value are left
     out: which of their rotations comes would depend on how members are numbered.
     """
+    from scipy.sparse import csr_array  # a tenth of a second to import
+
     degrees = np.bincount(rows, minlength=shape[0]), np.bincount(columns, minlength=shape[1])
     weights = (degrees[0][rows] * degrees[1][columns]).astype(np.float64) ** -0.25
     seen = np.flatnonzero(degrees[0]), np.flatnonzero(degrees[1])
@@ -46,6 +51,8 @@ def _leading(table: csr_array, number: int) -> tuple[Floats, Floats, Floats]:
     """Singular vectors (N, K), values descending, and vectors of the other side (N', K)."""
     if min(table.shape) <= max(DENSE, number):
         return _all_leading(table, number)
+    from scipy.sparse.linalg import svds
+
     # ARPACK would begin with a random vector, and members in another order get another one.
     side = table if table.shape[0] <= table.shape[1] else table.T
     squares = side**2

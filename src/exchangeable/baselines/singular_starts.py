@@ -5,12 +5,15 @@ Equal initial factors never separate, and random ones depend on how members are 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import svds
 
 from exchangeable.arrays.cells import Floats, Index
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 MAX_DENSE_MEMBERS = 400
 """Members of the smaller side up to which all singular vectors are computed."""
@@ -28,6 +31,8 @@ def find_starts(
     The signs are those of the third moment. Vectors that share a singular value are left
     out: their rotation would depend on how members are numbered.
     """
+    from scipy.sparse import csr_array  # a tenth of a second to import
+
     degrees = np.bincount(rows, minlength=shape[0]), np.bincount(columns, minlength=shape[1])
     weights = (degrees[0][rows] * degrees[1][columns]).astype(np.float64) ** -0.25
     occupied = np.flatnonzero(degrees[0]), np.flatnonzero(degrees[1])
@@ -52,6 +57,8 @@ def _leading(table: csr_array, count: int) -> tuple[Floats, Floats, Floats]:
     side = table if table.shape[0] <= table.shape[1] else table.T
     squares = side**2
     first = squares.sum(axis=1) + side @ squares.sum(axis=0)
+    from scipy.sparse.linalg import svds
+
     left, values, right = svds(table, count, v0=first)
     permutation = np.argsort(-values)
     return left[:, permutation], values[permutation], right[permutation].T

@@ -249,7 +249,7 @@ class Completer(Estimator):
 
     @property
     def notes_(self) -> tuple[str, ...]:
-        """What was read, which model was chosen and why, in sentences."""
+        """Sentences on the table that was read, and on which model was chosen and why."""
         return self.fitted_.notes
 
     @property

@@ -31,11 +31,48 @@ _ROWS_PER_BLOCK = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class FillRequest:
-    """Rows to write: their labels, and their values where these are known."""
+class CodedRows:
+    """Rows of a table, as codes of its members: labels of all rows would be too much text."""
 
-    labels: Callable[[Index], pl.DataFrame]
-    """Decodes the labels of some rows, a column per axis: those of all would be too much text."""
+    axes: tuple[str, ...]
+    vocabularies: tuple[Vocabulary, ...]
+    codes: Callable[[Index], Sequence[NDArray[np.integer]]]
+    """Returns the codes of some rows, by axis."""
+
+    def decode(self, rows: Index) -> pl.DataFrame:
+        """Return the labels of some rows, a column per axis."""
+        columns = zip(self.axes, self.vocabularies, self.codes(rows), strict=True)
+        return pl.DataFrame([v.decode(c.astype(np.int64)).rename(axis) for axis, v, c in columns])
+
+    def encode(self, table: Table, rows: Index) -> Index:
+        """Return the cells of some rows in a table that numbers the same members otherwise."""
+        pairs = zip(table.vocabularies, self.vocabularies, strict=True)
+        new_codes = [after.encode(before.labels) for after, before in pairs]
+        columns = zip(new_codes, self.codes(rows), strict=True)
+        return np.stack([recode[codes] for recode, codes in columns], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Rows from a file, with labels that the table may have or not."""
+
+    labels: pl.DataFrame
+
+    def decode(self, rows: Index) -> pl.DataFrame:
+        """Return the labels of some rows, a column per axis."""
+        return self.labels[rows]
+
+    def encode(self, table: Table, rows: Index) -> Index:
+        """Return the cells of some rows, ``UNKNOWN`` for members that the table does not have."""
+        columns = zip(self.decode(rows).iter_columns(), table.vocabularies, strict=True)
+        return encode_queries(table, pl.DataFrame([v.parse(column) for column, v in columns]))
+
+
+@dataclass(frozen=True, eq=False)
+class FillRequest:
+    """Rows to write, and their values where these are known."""
+
+    rows: CodedRows | LabelledRows
     values: NDArray[np.floating]  # (R,), NaN where a prediction is wanted
     names: tuple[str, str, str]
     """Names of the columns of values and of the ends of their intervals."""
@@ -48,39 +85,33 @@ class FillRequest:
         names = table.prediction_columns
         if queries is not None:
             labels = read_queries(queries, table)
-            return cls(labels.__getitem__, np.full(len(labels), np.nan), names)
+            return cls(LabelledRows(labels), np.full(len(labels), np.nan), names)
         if every:
-            return cls._every(table, limit, names)
+            return cls._every(table, limit)
         if len(table.values) == len(table):
             raise InputError(
                 "nothing to fill: every row has a value; ask for every cell (--all, or all=true "
                 "of a service), or for cells of your own (--queries FILE)"
             )
         # In as few bytes as they need, so that the table may go.
-        axes, vocabularies = table.axes, table.vocabularies
-        kinds = [np.min_scalar_type(len(vocabulary)) for vocabulary in vocabularies]
+        kinds = [np.min_scalar_type(size) for size in table.shape]
         codes = [c.astype(kind) for c, kind in zip(table.index.T, kinds, strict=True)]
-        return cls(
-            lambda rows: _decode(axes, vocabularies, [column[rows] for column in codes]),
-            _shorten(table.values),
-            names,
-        )
+        rows = CodedRows(table.axes, table.vocabularies, lambda rows: [c[rows] for c in codes])
+        return cls(rows, _shorten(table.values), names)
 
     @classmethod
-    def _every(cls, table: Table, limit: int, names: tuple[str, str, str]) -> FillRequest:
-        rows = math.prod(table.shape)
-        if rows > limit:
+    def _every(cls, table: Table, limit: int) -> FillRequest:
+        size, shape = math.prod(table.shape), table.shape
+        if size > limit:
             raise InputError(
-                f"at most {limit:,} cells are written, but the table has {rows:,}; raise "
+                f"at most {limit:,} cells are written, but the table has {size:,}; raise "
                 f"--limit, or name the cells with --queries FILE"
             )
-        axes, vocabularies, shape = table.axes, table.vocabularies, table.shape
-        values = np.full(rows, np.nan)
+        values = np.full(size, np.nan)
         observed = table.is_observed
         values[cell_keys(table.index[observed], shape)] = table.values[observed]
-        return cls(
-            lambda rows: _decode(axes, vocabularies, np.unravel_index(rows, shape)), values, names
-        )
+        rows = CodedRows(table.axes, table.vocabularies, lambda rows: np.unravel_index(rows, shape))
+        return cls(rows, values, table.prediction_columns)
 
     @property
     def missing(self) -> int:
@@ -121,7 +152,7 @@ class FilledTable:
         columns[0] = values
         columns[:, self.rows[first:last] - start] = self.predictions[first:last].T
         named = zip(self.request.names, columns, strict=True)
-        labels = self.request.labels(np.arange(start, start + len(values)))
+        labels = self.request.rows.decode(np.arange(start, start + len(values)))
         return labels.with_columns([pl.Series(n, c).fill_nan(None) for n, c in named])
 
 
@@ -131,9 +162,7 @@ def fill(fitted: Fitted, request: FillRequest, progress: Progress = SILENT) -> F
     predictions = np.empty((len(rows), 3))
     if not len(rows):
         return FilledTable(request, rows, predictions)
-    columns = zip(request.labels(rows).iter_columns(), fitted.table.vocabularies, strict=True)
-    labels = pl.DataFrame([vocabulary.parse(column) for column, vocabulary in columns])
-    index = encode_queries(fitted.table, labels)
+    index = request.rows.encode(fitted.table, rows)
     statistics = (MEAN, *interval_ends(COVERAGE))
     for chunk, distribution in predict_chunks(fitted.predictor, index):
         for at, statistic in enumerate(statistics):
@@ -168,16 +197,6 @@ def complete(
     if table.native == "pandas" and len(native) == len(data):
         native.index = data.index
     return native
-
-
-def _decode(
-    axes: Sequence[str],
-    vocabularies: Sequence[Vocabulary],
-    codes: Sequence[NDArray[np.integer]],
-) -> pl.DataFrame:
-    """Decode the labels of members, a column per axis."""
-    columns = zip(axes, vocabularies, codes, strict=True)
-    return pl.DataFrame([v.decode(c.astype(np.int64)).rename(axis) for axis, v, c in columns])
 
 
 def _shorten(values: Floats) -> NDArray[np.floating]:

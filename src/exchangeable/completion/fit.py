@@ -64,7 +64,7 @@ class Fitted:
     cells: Cells
     predictor: Predictor
     notes: tuple[str, ...]
-    """What was read, which model was chosen and why, in sentences."""
+    """Sentences on the table that was read, and on which model was chosen and why."""
     name: str
     """The model that predicts; never ``auto``."""
     cells_since_refresh: int = 0
@@ -168,8 +168,8 @@ def describe_training(trained: TrainedModel) -> str:
 def check_model(name: str) -> None:
     """Raise unless there is a model of this name, or in this folder."""
     check_renamed(name)
-    known = ["auto", bundled.NAME, *BASELINES, *RECIPES]
-    if name not in known and "/" not in name and not checkpoint.exists(name):
+    names = ["auto", bundled.NAME, *BASELINES, *RECIPES]
+    if name not in names and "/" not in name and not checkpoint.exists(name):
         raise InputError(
-            f"model must be one of {', '.join(known)}, or a saved model's folder, but is {name!r}"
+            f"model must be one of {', '.join(names)}, or a saved model's folder, but is {name!r}"
         )

@@ -38,7 +38,7 @@ class RecommendQuery:
     given: Mapping[str, Any] = field(default_factory=dict)
     """Members of other axes that are fixed."""
     duplicates: Duplicates = "error"
-    """What to do with ratings of the same cell."""
+    """How to treat several ratings of the same cell."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,7 @@ class Comparison:
     coverage: float
     """Share of the hidden values within the 80 % intervals of the best, before calibration."""
     calibration: Calibration
-    """Of the best."""
+    """Calibration of the best."""
 
     @classmethod
     def of(cls, values: Floats, means: dict[str, Floats], ranks: dict[str, Floats]) -> Comparison:

@@ -29,7 +29,7 @@ HIDDEN_SHARE = 0.1
 MAX_MEMBERS_DRAWN = 150
 """Members of an axis in the picture; of larger tables those with the most cells."""
 COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-_PARTNERS = 64  # members of other axes with whom a member's intervals are averaged
+_PARTNERS = 64  # random cells over which a member's interval widths are averaged
 _MAX_MEMBERS_RANKED = 2000
 
 
@@ -40,7 +40,7 @@ class CalibrationCheck:
     promised: tuple[float, ...]
     held: tuple[float, ...]
     outcomes: tuple[Outcome, ...]
-    """Of the model and of the yardsticks, on the same hidden cells."""
+    """Outcomes of the model and of the yardsticks, on the same hidden cells."""
 
 
 def page(

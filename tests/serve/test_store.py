@@ -14,7 +14,8 @@ from tests.support import postgres
 
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve.store import MAX_LABEL_LENGTH, Facts, Store
+from exchangeable.serve.facts import MAX_LABEL_LENGTH, Facts
+from exchangeable.serve.store import Store
 
 FRAME = pl.DataFrame(
     {

@@ -24,9 +24,10 @@ from exchangeable.completion.predictor import Predictor, read_predictions
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
+from exchangeable.serve.facts import Cell, Label
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot
-from exchangeable.serve.store import Cell, Label, Store
+from exchangeable.serve.store import Store
 
 T = TypeVar("T")
 

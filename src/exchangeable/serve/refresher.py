@@ -26,8 +26,9 @@ from exchangeable.completion.predictor import read_predictions
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
+from exchangeable.serve.facts import Cell, Label
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
-from exchangeable.serve.store import Cell, Label, Store
+from exchangeable.serve.store import Store
 
 MakeCompleter = Callable[[Table], Completer]
 """Fits a completer to a table."""

@@ -233,5 +233,5 @@ class Refresher:
 def _any_observed(table: Table, cells: Index) -> bool:
     """Whether one of the cells has a value in the table."""
     cells = cells[(cells != UNKNOWN).all(axis=1)]
-    keys = cell_keys(table.index[~np.isnan(table.values)], table.shape)
+    keys = cell_keys(table.index[table.is_observed], table.shape)
     return bool(np.isin(cell_keys(cells, table.shape), keys).any())

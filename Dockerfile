@@ -1,4 +1,4 @@
-# The service in a container: docker build -t exchangeable . && docker run -p 8080:8080 \
+# The service in a container, with the database in /tables: docker build -t exchangeable . && docker run -p 8080:8080 \
 #   -v tables:/tables -v ./token:/run/token:ro exchangeable serve --host 0.0.0.0 --token-file /run/token
 FROM python:3.11-slim
 RUN useradd --create-home --uid 1000 exchangeable && mkdir /tables && chown exchangeable /tables

@@ -9,12 +9,23 @@ import pytest
 
 pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 
+
 import sqlalchemy as sa
 from tests.support import postgres
+from tests.support.service_engine import open_engine
 
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve.store import MAX_LABEL_LENGTH, Facts, Store
+from exchangeable.serve.facts import MAX_LABEL_LENGTH, Facts
+from exchangeable.serve.store import Store
+
+
+@pytest.fixture
+def engine(tmp_path):
+    made = open_engine(tmp_path)
+    yield made
+    made.close()
+
 
 FRAME = pl.DataFrame(
     {
@@ -193,3 +204,23 @@ def test_labels_of_other_kinds_are_refused(url):
     again = Store.open(url)
     assert again.is_empty
     again.close()
+
+
+def test_labels_fit_a_key_together(tmp_path):
+    wide = "\U0001f3ac" * 500
+    frame = pl.DataFrame({"a": ["x", "y"], "b": ["x", "y"], "stars": [1.0, 2.0]})
+    engine = open_engine(tmp_path, frame)
+    with pytest.raises(InputError, match="at most 2,000 bytes together, but these have 4,000"):
+        engine.refresher.put([((wide, wide), 1.0)])
+    engine.close()
+    other = Store.open(f"sqlite:///{tmp_path / 'other.db'}")
+    with pytest.raises(InputError, match="at most 2,000 bytes"):
+        other.fill("x", Table.of(frame.with_columns(a=pl.lit(wide), b=pl.Series([wide, "y"]))))
+    assert other.is_empty
+    other.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_refused(url):
+    with pytest.raises(InputError, match="kept in a file"):
+        Store.open(url)

@@ -1,4 +1,4 @@
-"""A service in a process of its own, for what is measured and tried on it."""
+"""A service in a process of its own, for tests and measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Service:
-    """Started by the command, as people start it."""
+    """A service started by the command ``exchangeable serve``."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         with socket.socket() as free:
@@ -33,7 +33,7 @@ class Service:
         )
 
     def wait(self, seconds: float = 120) -> None:
-        """Until it answers."""
+        """Wait until the service responds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -51,7 +51,7 @@ class Service:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and answer."""
+        """Send a request; return the status and the body, decoded if it is JSON."""
         connection = self.connection()
         try:
             return ask(connection, method, path, body)
@@ -59,18 +59,18 @@ class Service:
             connection.close()
 
     def memory(self) -> int:
-        """Bytes that it holds."""
+        """Resident memory of the process in bytes."""
         text = Path(f"/proc/{self.process.pid}/statm").read_text()
         return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def kill(self) -> None:
-        """At once, as a loss of power does."""
+        """Kill the process at once, as a loss of power does."""
         self.process.kill()
         self.process.wait()
         self.log.close()
 
     def stop(self, seconds: float = 30) -> int:
-        """As a supervisor does; the exit code."""
+        """Stop the process as a supervisor does, and return its exit code."""
         self.process.terminate()
         code = self.process.wait(seconds)
         self.log.close()

@@ -14,6 +14,11 @@ CLUB = load("film-club").table
 FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
 MEMBER, FILM = FRAME.row(0)[:2]
 
+NUMBERED = pl.DataFrame(
+    {"user": [n % 12 for n in range(60)], "item": [n // 4 for n in range(60)]}
+).with_columns(stars=pl.col("user") % 3 + 1.0)
+"""A table whose labels are whole numbers."""
+
 
 def fit_bias(table):
     return Completer("bias").fit_table(table)
@@ -24,6 +29,12 @@ def open_engine(tmp_path, frame=FRAME, make=fit_bias, axes=None):
     if store.is_empty:
         store.fill("film-club", Table.of(frame, axes=axes))
     return Engine(store, make)
+
+
+def predicted(client, *cells):
+    answer = client.post("/v1/predict", json={"cells": cells})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
 
 
 def until(holds, seconds=20):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,8 +37,6 @@ from exchangeable.errors import InputError
 from exchangeable.runtime.files import write_whole
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from exchangeable.completion.completer import Completer
     from exchangeable.data.table import Table
     from exchangeable.runtime.processes import Processes
@@ -152,8 +149,12 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend the best unobserved cells of a member, known or new."""
+    import polars as pl
+
     from exchangeable.arrays.cells import UNKNOWN
     from exchangeable.completion.inputs import find_axis
+    from exchangeable.completion.recommend import RecommendQuery
+    from exchangeable.completion.recommend import recommend as find_best
     from exchangeable.data.vocabulary import column_of
 
     output = Output(as_json)
@@ -161,15 +162,15 @@ def recommend(
     frames = read_features(features)
     completer = open_completer(table, options, model, seed, device, output, frames)
     at = find_axis(completer.table_, int(axis) if axis.isdecimal() else axis)
-    other = next(number for number in range(completer.table_.order) if number != at)
+    others = [number for number in range(completer.table_.order) if number != at]
     vocabularies = completer.table_.vocabularies
-    rated = {vocabularies[other].parse_label(k): v for k, v in ratings.items()}
+    rated = {vocabularies[others[0]].parse_label(k): v for k, v in ratings.items()}
     fixed = {}
     for name, label in _split_pairs("--given", given, last=False):
         fixed[name] = vocabularies[find_axis(completer.table_, name)].parse_label(label)
     parsed = vocabularies[at].parse_label(member)
-    frame = completer.recommend(parsed, n, axis=at, ratings=rated or None, given=fixed or None)
-    rows = _to_polars(frame)
+    query = RecommendQuery(parsed, n, at, rated or None, fixed, completer.duplicates)
+    rows = pl.DataFrame(find_best(completer.fitted_, query).columns(completer.table_))
     if vocabularies[at].encode(column_of("member", [parsed]))[0] == UNKNOWN:
         output.line(f"{member} is not in the table")
     output.fact(member=member, recommended=rows.to_dicts())
@@ -233,8 +234,6 @@ def open_completer(
     if model != "auto" or options != DEFAULTS or features:
         raise InputError(f"{name} is a saved completer: it takes no options for table or model")
     completer = Completer.load(name, device=device)
-    table = replace(completer.table_, native="polars")  # whatever it was fitted from
-    completer.fitted_ = replace(completer.fitted_, table=table)
     output.line(f"loaded {name}", *completer.notes_)
     output.fact(notes=list(completer.notes_), model=completer.model_name_)
     return completer
@@ -283,9 +282,3 @@ def _parse_rating(text: str, label: str) -> float:
         return float(text)
     except ValueError:
         raise InputError(f"the rating of {label!r} must be a number, but is {text!r}") from None
-
-
-def _to_polars(frame: Any) -> pl.DataFrame:
-    import polars as pl
-
-    return frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)

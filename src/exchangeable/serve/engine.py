@@ -12,21 +12,27 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from operator import methodcaller
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
-from exchangeable.completion import recommend
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictor import Predictor, read_predictions
+from exchangeable.completion.predictor import read_predictions
+from exchangeable.completion.recommend import (
+    Recommendations,
+    RecommendQuery,
+    encode_ratings,
+    recommend,
+)
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
+from exchangeable.serve.facts import Cell, Label
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot
-from exchangeable.serve.store import Cell, Label, Store
+from exchangeable.serve.store import Store
 
 T = TypeVar("T")
 
@@ -115,16 +121,12 @@ class Engine:
         completer = snapshot.ready
         table = completer.table_
         _check_candidates(table, axis, given)
-        # Members deleted since the last refresh are still in the pools, and are dropped below.
-        number = n + len(snapshot.deleted_members)
         if member is not None:
             self._check_members(snapshot, axis, [member])
             fixed = {name: self._given_label(snapshot, name, one) for name, one in given.items()}
             label = self.store.facts.normalise(axis, member)
-            frame = self._compute(
-                lambda: completer.recommend(label, number, axis=axis, given=fixed)
-            )
-            return _to_cells(frame, table, snapshot.deleted_members)[:n], snapshot
+            query = RecommendQuery(label, n, axis, None, fixed, completer.duplicates)
+            return self._compute(lambda: _to_cells(_rank(snapshot, query), table)), snapshot
         if table.order != 2:
             raise InputError(f"ratings need a table with two axes, but this one has {table.order}")
         other = 1 - axis
@@ -132,12 +134,13 @@ class Engine:
         if len(rated) < len(ratings):
             raise InputError("every rating must be of another member, but one comes twice")
         self._check_members(snapshot, other, list(rated))
-        newcomer = self._unused_label(axis)
+        unused = _UNUSED_LABELS[self.store.facts.whole[axis]]
+        query = RecommendQuery(unused, n, axis, rated, {}, completer.duplicates)
 
         def rank() -> list[RecommendedCell]:
-            frame = completer.recommend(newcomer, number, axis=axis, ratings=rated)
-            cells = _to_cells(frame, table, snapshot.deleted_members)[:n]
-            return self._explain(completer, axis, other, rated, cells) if why and cells else cells
+            best = _rank(snapshot, query)
+            effects = _explain(completer, query, best.cells) if why and len(best.cells) else []
+            return _to_cells(best, table, effects)
 
         return self._compute(rank), snapshot
 
@@ -153,9 +156,7 @@ class Engine:
         for where, label in snapshot.deleted_members:
             if where == axis:
                 matches &= (labels != label).to_numpy()
-        counts = np.bincount(
-            table.index[~np.isnan(table.values), axis], minlength=table.shape[axis]
-        )
+        counts = table.cells_per_member(axis)
         permutation = np.argsort(-counts, kind="stable")
         best = permutation[matches[permutation]][:limit]
         return [(labels[int(n)], int(counts[n])) for n in best]
@@ -164,53 +165,7 @@ class Engine:
         """Run a task in a worker thread, and wait for its result."""
         return self._workers.submit(task).result()
 
-    def _explain(
-        self,
-        completer: Completer,
-        axis: int,
-        other: int,
-        ratings: Mapping[Label, float],
-        cells: list[RecommendedCell],
-    ) -> list[RecommendedCell]:
-        """Add the contribution of each rating: the prediction, less that without the rating."""
-        table = completer.table_
-        _, index, values = recommend.encode_ratings(table, self._unused_label(axis), axis, ratings)
-        queries = np.zeros((len(cells), 2), dtype=np.int64)
-        labels = [cell.labels[table.axes[other]] for cell in cells]
-        queries[:, other] = table.vocabularies[other].encode(column_of("label", labels))
-
-        def means(included: Mask) -> Floats | None:
-            predictor: Predictor | None = completer.predictor_.for_new_member(
-                axis, index[included], values[included]
-            )
-            return None if predictor is None else read_predictions(predictor, queries, _MEAN)[0]
-
-        included = np.ones(len(index), dtype=bool)
-        with_all = means(included)
-        if with_all is None:
-            return cells
-        amounts = []
-        for at in range(len(index)):
-            included[at] = False
-            without = means(included)
-            assert without is not None
-            amounts.append(with_all - without)
-            included[at] = True
-        return [
-            replace(
-                cell,
-                why=tuple(
-                    Contribution(label, float(amount[n]))
-                    for label, amount in zip(ratings, amounts, strict=True)
-                ),
-            )
-            for n, cell in enumerate(cells)
-        ]
-
     # Labels ------------------------------------------------------------------------------
-
-    def _unused_label(self, axis: int) -> Label:
-        return _UNUSED_LABELS[self.store.facts.whole[axis]]
 
     def _check_members(self, snapshot: Snapshot, axis: int, labels: Sequence[Label]) -> None:
         unknown = self._encode(snapshot, axis, labels) == UNKNOWN
@@ -258,14 +213,61 @@ def _check_candidates(table: Table, axis: int, given: Mapping[str, Label]) -> No
         )
 
 
+def _rank(snapshot: Snapshot, query: RecommendQuery) -> Recommendations:
+    """The best cells, without those of members deleted since the last refresh."""
+    # The pools still contain these members, so as many further cells are ranked.
+    more = replace(query, n=query.n + len(snapshot.deleted_members))
+    best = recommend(snapshot.ready.fitted_, more)
+    keep = np.ones(len(best.cells), dtype=bool)
+    for axis, label in snapshot.deleted_members:
+        if axis != best.axis:
+            code = snapshot.ready.table_.vocabularies[axis].encode(column_of("label", [label]))
+            keep &= best.cells[:, axis] != code
+    rows = np.flatnonzero(keep)[: query.n]
+    return Recommendations(
+        best.axis, best.cells[rows], best.mean[rows], best.low[rows], best.high[rows]
+    )
+
+
+def _explain(
+    completer: Completer, query: RecommendQuery, cells: Index
+) -> list[tuple[Label, Floats]]:
+    """The effect of each rating of a new member on cells: predictions, less those without it."""
+    axis = int(query.axis)
+    _, index, values = encode_ratings(completer.table_, query.member, axis, query.ratings)
+    queries = cells.copy()
+    queries[:, axis] = 0
+
+    def means(included: Mask) -> Floats | None:
+        predictor = completer.predictor_.for_new_member(axis, index[included], values[included])
+        return None if predictor is None else read_predictions(predictor, queries, _MEAN)[0]
+
+    included = np.ones(len(index), dtype=bool)
+    with_all = means(included)
+    if with_all is None:
+        return []
+    effects = []
+    for at, label in enumerate(query.ratings):
+        included[at] = False
+        without = means(included)
+        assert without is not None
+        effects.append((label, with_all - without))
+        included[at] = True
+    return effects
+
+
 def _to_cells(
-    frame: Any, table: Table, deleted: frozenset[tuple[int, Label]]
+    best: Recommendations, table: Table, effects: Sequence[tuple[Label, Floats]] = ()
 ) -> list[RecommendedCell]:
-    """Rows of the frame that ``Completer.recommend`` returns, without those of deleted members."""
-    cells = []
-    for row in pl.DataFrame(frame).iter_rows(named=True):
-        mean, low, high = list(row.values())[-3:]
-        labels = {axis: row[axis] for axis in table.axes if axis in row}
-        if not any((table.axes.index(axis), label) in deleted for axis, label in labels.items()):
-            cells.append(RecommendedCell(labels, mean, low, high))
-    return cells
+    columns = best.columns(table)
+    names = [name for axis, name in enumerate(table.axes) if axis != best.axis]
+    return [
+        RecommendedCell(
+            {name: columns[name][n] for name in names},
+            float(best.mean[n]),
+            float(best.low[n]),
+            float(best.high[n]),
+            tuple(Contribution(label, float(amounts[n])) for label, amounts in effects),
+        )
+        for n in range(len(best.cells))
+    ]

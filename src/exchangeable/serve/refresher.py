@@ -26,8 +26,9 @@ from exchangeable.completion.predictor import read_predictions
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
+from exchangeable.serve.facts import Cell, Label
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
-from exchangeable.serve.store import Cell, Label, Store
+from exchangeable.serve.store import Store
 
 MakeCompleter = Callable[[Table], Completer]
 """Fits a completer to a table."""
@@ -232,5 +233,5 @@ class Refresher:
 def _any_observed(table: Table, cells: Index) -> bool:
     """Whether one of the cells has a value in the table."""
     cells = cells[(cells != UNKNOWN).all(axis=1)]
-    keys = cell_keys(table.index[~np.isnan(table.values)], table.shape)
+    keys = cell_keys(table.index[table.is_observed], table.shape)
     return bool(np.isin(cell_keys(cells, table.shape), keys).any())

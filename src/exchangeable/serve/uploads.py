@@ -21,8 +21,8 @@ from exchangeable.data.options import TableOptions
 from exchangeable.data.summary import busiest_members, describe, mean_table
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.serve.facts import MAX_LABEL_LENGTH
 from exchangeable.serve.parquet_size import NotParquet, measure
-from exchangeable.serve.store import MAX_LABEL_LENGTH
 
 NAME = "the file"
 """How errors refer to an upload; the name that a client sends is ignored."""

@@ -1,0 +1,56 @@
+"""The commands train and finetune, and the use of trained models by the others."""
+
+import json
+
+import numpy as np
+import polars as pl
+from tests.support.commands import done, run, train_small
+
+from exchangeable.datasets import load
+
+
+def test_a_trained_model_is_used_by_the_other_commands(here):
+    result = train_small()
+    assert result.exit_code == 0, result.output
+    assert "a step takes about" in result.output
+    assert "saved in model" in result.output
+    assert (here / "model" / "README.md").read_text().startswith("# residual")
+    done("complete", "ratings.csv", "--model", "model")
+    done("factorize", "film-club", "--model", "model")
+    done("evaluate", "film-club", "--models", "model,mean", "--out", "e.json")
+    done("finetune", "model", "film-club", "--out", "finer", "--steps", "4")
+    again = json.loads(train_small("--resume", "--json").stdout)
+    assert again["steps"] == 6
+
+
+def test_resuming_from_nothing_starts_and_a_started_one_is_not_replaced(here):
+    assert "this is its start" in train_small("--resume").output
+    refused = train_small()
+    assert refused.exit_code == 2
+    assert "--resume" in refused.output
+    assert train_small("--force").exit_code == 0
+
+
+def test_features_of_members_reach_the_training(here):
+    films = load("film-club").table.vocabularies[1].labels
+    pl.DataFrame({"film": films, "length": np.linspace(80, 200, len(films))}).write_csv("f.csv")
+    assert train_small("--features", "film=f.csv").exit_code == 0
+    with_features = json.loads((here / "model" / "config.json").read_text())
+    assert with_features["model"]["features"] == [0, 1]
+    given = ("--model", "model", "--features", "film=f.csv")
+    done("complete", "film-club", "--all", *given, "--report", "r.html")
+    assert run("complete", "film-club", "--all", "--model", "model", "--force").exit_code == 2
+
+
+def test_files_of_others_in_a_model_folder_are_kept(here):
+    assert train_small().exit_code == 0
+    (here / "model" / "notes.txt").write_text("mine")
+    assert train_small("--force").exit_code == 0
+    assert (here / "model" / "notes.txt").read_text() == "mine"
+
+
+def test_a_table_without_some_levels_is_answered_on_the_scale_of_the_model(here):
+    assert train_small().exit_code == 0
+    (here / "high.csv").write_text("m,f,rating\na,x,3\na,y,4\nb,x,5\nb,y,\n")
+    done("complete", "high.csv", "--model", "model", "--out", "o.csv")
+    assert 1 <= pl.read_csv("o.csv")["rating"][3] <= 5

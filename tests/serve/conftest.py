@@ -1,0 +1,22 @@
+import pytest
+
+
+@pytest.fixture
+def engine(tmp_path):
+    """An engine around the film club, with the model bias."""
+    from tests.support.service_engine import open_engine
+
+    opened = open_engine(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def client(engine):
+    """A client of the service around ``engine``."""
+    from fastapi.testclient import TestClient
+
+    from exchangeable.serve.app import create_app
+
+    with TestClient(create_app(engine)) as opened:
+        yield opened

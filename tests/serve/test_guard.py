@@ -1,0 +1,166 @@
+"""The guard admits or refuses requests before they reach a route."""
+
+import asyncio
+import threading
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
+pytest.importorskip("httpx2", reason="needs httpx2")
+
+from fastapi.testclient import TestClient
+from tests.support.service_engine import FILM, MEMBER, predicted
+
+from exchangeable.serve.app import create_app
+from exchangeable.serve.guard import Guard, Limits
+from exchangeable.serve.server import Address
+
+TOKEN = "a token that nobody guesses".replace(" ", "-")
+
+
+def test_too_much_is_refused(engine):
+    limits = Limits(body=500, upload=1000, cells=3, rows=5)
+    with TestClient(create_app(engine, limits=limits)) as client:
+        many = client.post("/v1/predict", json={"cells": [["a", "b"]] * 4})
+        assert many.status_code == 422
+        assert "at most 3 cells" in many.json()["error"]
+        large = client.post("/v1/predict", json={"cells": [["a" * 600, "b"]]})
+        assert large.status_code == 413
+        file = client.post("/v1/complete", content=b"x" * 1001)
+        assert file.status_code == 413
+        parts = (b"x" * 300 for _ in range(10))  # whose length nobody told
+        assert client.post("/v1/predict", content=parts).status_code == 413
+        rows = client.post("/v1/complete", content=b"a,b,c\n" + b"1,2,\n" * 10)
+        assert rows.status_code == 422
+        assert "at most 5 rows" in rows.json()["error"]
+
+
+def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answered(engine):
+    begun, go_on = threading.Semaphore(0), threading.Event()
+    plain = engine.predict
+
+    def slow(cells, coverage):
+        begun.release()
+        go_on.wait(20)
+        return plain(cells, coverage)
+
+    engine.predict = slow
+    with TestClient(create_app(engine, limits=Limits(calls=2))) as client:
+        found = []
+        ask = lambda: found.append(predicted(client, [MEMBER, FILM]))  # noqa: E731
+        two = [threading.Thread(target=ask) for _ in range(2)]
+        for one in two:
+            one.start()
+        assert all(begun.acquire(timeout=20) for _ in two)
+        refused = client.post("/v1/predict", json={"cells": [[MEMBER, FILM]]})
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        assert client.get("/health").status_code == 200  # which is asked by who would restart it
+        go_on.set()
+        for one in two:
+            one.join()
+        assert len(found) == 2
+        predicted(client, [MEMBER, FILM])
+
+
+def test_a_token_is_needed_where_there_is_one(engine):
+    with TestClient(create_app(engine, token=TOKEN)) as client:
+        ways = [
+            {},
+            {"authorization": TOKEN},
+            {"authorization": f"Basic {TOKEN}"},
+            {"authorization": f"Bearer {TOKEN[:-1]}"},
+            {"authorization": f"Bearer {TOKEN}x"},
+            {"authorization": "Bearer "},
+            {"authorization": "Bearer \u00e9".encode()},
+        ]
+        for headers in ways:
+            answer = client.get("/v1/model", headers=headers)
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+        # Before anything of the body is looked at.
+        assert client.post("/v1/predict", content=b"x" * 2**21).status_code == 401
+        assert client.get("/v1//model").status_code == 401
+        assert client.get("/v1/model", params={"token": TOKEN}).status_code == 401
+        bearing = {"authorization": f"Bearer {TOKEN}"}
+        assert client.get("/v1/model", headers=bearing).status_code == 200
+        assert client.get("/health").status_code == 200
+        for path in ("/V1/model", "/%76%31/model", "//v1/model", "/x/../v1/model"):
+            assert client.get(path).status_code in (401, 404)
+
+
+def test_other_names_than_its_own_are_refused(engine):
+    own = Address().hosts
+    with TestClient(create_app(engine, hosts=own), base_url="http://127.0.0.1:8080") as client:
+        assert client.get("/v1/model").status_code == 200
+        for name in ("evil.example", "127.0.0.1.evil.example", "", "localhost.evil"):
+            assert client.get("/v1/model", headers={"host": name}).status_code == 421
+            assert client.get("/", headers={"host": name}).status_code == 421
+        for name in ("localhost:8080", "[::1]:8080", "LOCALHOST"):
+            assert client.get("/v1/model", headers={"host": name}).status_code == 200
+
+
+def test_nothing_that_comes_is_a_path(client):
+    for path in ("/page/../api.py", "/page/%2e%2e/api.py", "/page//etc/passwd", "/page/x.js"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+    told = client.post("/v1/complete", params={"axes": "/etc/passwd"}, content=b"a,b,c\n1,2,3\n")
+    assert told.status_code == 422
+    assert "root:" not in told.text
+    named = client.post("/v1/complete", content=b"/etc/passwd")
+    assert named.status_code == 422
+
+
+def test_pages_of_other_sites_are_given_nothing(client):
+    headers = {"origin": "https://evil.example", "access-control-request-method": "PUT"}
+    answer = client.options("/v1/interactions", headers=headers)
+    assert answer.status_code == 405
+    assert "access-control-allow-origin" not in answer.headers
+    read = client.get("/v1/model", headers={"origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in read.headers
+
+
+def test_more_writers_than_are_let_in_hear_so_and_readers_are_let_in(engine):
+    begun, go_on = threading.Event(), threading.Event()
+    plain = engine.refresher.put
+    engine.refresher.put = lambda cells: begun.set() or (go_on.wait(20) and plain(cells))
+    with TestClient(create_app(engine, limits=Limits(writes=1))) as client:
+        body = {"cells": [[["eve", FILM], 5]]}
+        first = threading.Thread(target=lambda: client.put("/v1/interactions", json=body))
+        first.start()
+        assert begun.wait(20)
+        refused = client.put("/v1/interactions", json=body)
+        assert refused.status_code == 503
+        assert "too many writes" in refused.json()["error"]
+        assert client.post("/v1/predict", json={"cells": [[MEMBER, FILM]]}).status_code == 200
+        go_on.set()
+        first.join()
+
+
+def test_made_up_methods_are_not_counted_one_by_one(engine):
+    with TestClient(create_app(engine)) as client:
+        for number in range(5):
+            assert client.request(f"MADEUP{number}", "/v1/model").status_code == 405
+        text = client.get("/metrics").text
+    assert "MADEUP" not in text
+    assert 'method="-"' in text
+
+
+def test_who_does_not_take_an_answer_is_left():
+    """Else two such clients would keep all others from uploading."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 100})
+
+    async def never(message):
+        if message["type"] == "http.response.body":
+            await asyncio.sleep(60)
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    guard = Guard(app, Limits(seconds=0.05), None, None, lambda *told: None)
+    scope = {"type": "http", "method": "POST", "path": "/v1/complete", "headers": []}
+    asyncio.run(asyncio.wait_for(guard(scope, receive, never), 10))
+    assert guard.in_progress == {"calls": 0, "uploads": 0, "writes": 0}

@@ -1,0 +1,138 @@
+"""The server: address, token, models, logs, and the end of the process."""
+
+import json
+import logging
+import socket
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
+pytest.importorskip("httpx2", reason="needs httpx2")
+import os
+import shutil
+from types import SimpleNamespace
+
+from fastapi.testclient import TestClient
+from tests.support.service_engine import FRAME, NUMBERED
+
+from exchangeable import Completer
+from exchangeable.cli.options import DEFAULTS
+from exchangeable.cli.output import Output
+from exchangeable.cli.service import prepare_store
+from exchangeable.data.table import Table
+from exchangeable.errors import InputError
+from exchangeable.serve import server
+from exchangeable.serve.app import create_app
+from exchangeable.serve.engine import Engine
+from exchangeable.serve.server import (
+    Address,
+    _JsonFormatter,
+    _log_response,
+    completer_factory,
+    read_token,
+    saved_completer_factory,
+)
+from exchangeable.serve.store import Store
+from exchangeable.training.config import TrainingConfig
+
+TOKEN = "a token that nobody guesses".replace(" ", "-")
+
+
+def test_logs_are_lines_of_json_without_what_people_rated(engine, caplog):
+    caplog.set_level(logging.INFO, logger="exchangeable.serve")
+    _log_response("PUT", "/v1/interactions", 200, 0.0123)
+    line = json.loads(_JsonFormatter().format(caplog.records[-1]))
+    assert line["route"] == "/v1/interactions"
+    assert line["ms"] == 12.3
+    told = []
+    with TestClient(create_app(engine, on_response=lambda *a: told.append(a))) as other:
+        other.get("/v1/members", params={"holding": "secret"})
+        other.get("/secret")
+    assert [one[:3] for one in told] == [("GET", "/v1/members", 200), ("GET", "-", 404)]
+
+
+def test_strangers_are_kept_out_unless_that_is_asked_for(tmp_path):
+    for host in ("0.0.0.0", "192.168.1.2", "::", "example.org"):
+        with pytest.raises(InputError, match="anyone could read and change"):
+            Address(host)
+        assert Address(host, token=TOKEN).hosts is None
+        assert Address(host, anyone=True).hosts is None
+    for host in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
+        assert host in Address(host).hosts
+
+
+def test_a_port_that_is_taken_is_told():
+    first = Address(port=0).bind()
+    assert first.proto == socket.IPPROTO_TCP  # else asyncio would let small answers wait
+    first.listen()
+    try:
+        with pytest.raises(InputError, match="cannot listen at"):
+            Address(port=first.getsockname()[1]).bind()
+    finally:
+        first.close()
+
+
+def test_a_token_is_read_from_a_file(tmp_path):
+    place = tmp_path / "token"
+    place.write_text(f"{TOKEN}\n")
+    assert read_token(place) == TOKEN
+    for bad in ("short", "with a space in the midst", ""):
+        place.write_text(bad)
+        with pytest.raises(InputError, match="16 characters"):
+            read_token(place)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_token(tmp_path / "nowhere")
+
+
+def test_models_that_would_be_trained_at_each_refresh_are_refused():
+    with pytest.raises(InputError, match="trained anew at each refresh"):
+        completer_factory("residual", 0, "cpu")
+
+
+def test_a_saved_completer_answers_with_its_own_weights(tmp_path):
+    quick = TrainingConfig(steps=2, evaluate_every=1)
+    small = Table.of(FRAME[:600])
+    trained = Completer("pretrained", validation=0.0).fit_table(small).finetune(training=quick)
+    make = saved_completer_factory(trained)
+    again = make(Table.of(FRAME[:600]))
+    asked = FRAME.select("member", "film")[:50]
+    np.testing.assert_allclose(again.predict(asked), trained.predict(asked), atol=1e-6)
+    fewer = make(Table.of(FRAME[:500]))
+    assert len(fewer.table_) == 500
+    assert fewer.predictor_.trained.model is trained.predictor_.trained.model
+    untuned = saved_completer_factory(Completer("pretrained").fit_table(small))(
+        Table.of(FRAME[:600])
+    )
+    assert np.abs(untuned.predict(asked) - trained.predict(asked)).max() > 1e-4
+
+
+def test_asked_to_end_it_ends_in_any_case(monkeypatch):
+    started = []
+    timer = lambda *given: SimpleNamespace(start=lambda: started.append(given), daemon=False)  # noqa: E731
+    monkeypatch.setattr(server.threading, "Timer", timer)
+    running = server._Server(server.uvicorn.Config(lambda: None))
+    running.handle_exit(15, None)
+    assert running.should_exit
+    assert started == [(10, os._exit, (0,))]
+
+
+def test_a_saved_completer_is_found_from_wherever_it_is_served_again(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    Completer("bias").fit(NUMBERED.drop("stars"), NUMBERED["stars"]).save("kept")
+    for place, table in ((".", "kept"), ("elsewhere", None), (".", "kept")):
+        monkeypatch.chdir(tmp_path / place)
+        store = Store.open(f"sqlite:///{tmp_path / 'kept.db'}")
+        prepare_store(
+            store, table, table or "film-club", DEFAULTS, "auto", 0, "cpu", Output(as_json=False)
+        )
+        assert store.facts.source == str(tmp_path / "kept")
+        engine = Engine(store, saved_completer_factory(Completer.load(store.facts.source)))
+        assert engine.snapshot.completer.model_name_ == "bias"
+        engine.close()
+    shutil.rmtree(tmp_path / "kept")
+    store = Store.open(f"sqlite:///{tmp_path / 'kept.db'}")
+    with pytest.raises(InputError, match="which does not exist"):
+        prepare_store(store, None, "film-club", DEFAULTS, "auto", 0, "cpu", Output(as_json=False))
+    store.close()

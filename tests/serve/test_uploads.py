@@ -1,0 +1,72 @@
+"""Uploaded files come back completed, summarised, or refused in one line."""
+
+import io
+import re
+
+import polars as pl
+import pytest
+
+pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
+pytest.importorskip("httpx2", reason="needs httpx2")
+from tests.support.service_engine import FRAME
+
+
+def csv_of(frame):
+    return frame.write_csv().encode()
+
+
+MISSING = FRAME.with_columns(
+    rating=pl.when(pl.int_range(pl.len()) % 10 == 0).then(None).otherwise(pl.col("rating"))
+)
+
+
+def test_a_file_comes_back_completed(client):
+    answer = client.post("/v1/complete", content=csv_of(MISSING))
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/csv")
+    found = pl.read_csv(io.StringIO(answer.text))
+    assert found.columns == ["member", "film", "rating", "low", "high"]
+    assert len(found) == len(FRAME)
+    assert found["rating"].null_count() == 0
+    assert found["low"].null_count() == len(FRAME) - MISSING["rating"].null_count()
+    buffer = io.BytesIO()
+    MISSING.write_parquet(buffer)
+    same = client.post("/v1/complete", content=buffer.getvalue())
+    assert same.text == answer.text
+    small = FRAME.filter(pl.col("film").is_in(FRAME["film"].unique(maintain_order=True)[:5]))
+    every = client.post("/v1/complete", params={"all": True}, content=csv_of(small))
+    rows = small["member"].n_unique() * 5
+    assert len(pl.read_csv(io.StringIO(every.text))) == rows
+
+
+def test_a_file_is_looked_at(client):
+    told = client.post("/v1/look", content=csv_of(MISSING)).json()
+    assert told["without_value"] == MISSING["rating"].null_count()
+    assert any("hidden" in note for note in told["notes"])
+    picture = told["picture"]
+    assert len(picture["rows"]) == len(picture["mean"]) == 60
+    assert len(picture["columns"]) == len(picture["mean"][0]) == 60
+    known = {row[:2]: row[2] for row in MISSING.rows()}
+    for r, row in enumerate(picture["rows"]):
+        for c, column in enumerate(picture["columns"]):
+            assert picture["observed"][r][c] == known.get((row, column))
+            assert picture["low"][r][c] <= picture["mean"][r][c] <= picture["high"][r][c]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b"a,b,c\n1,2,x\n", "a number is needed"),
+        (b"\x1f\x8b\x08\x00", "archive"),
+        (b"PK\x03\x04", "archive"),
+        (b"PAR1 and nothing more", "Parquet"),
+        (b"\x00\x01\x02", "binary"),
+        (b"a,b,c\n1,2,3\n1,2,4\n", "1, 2|twice|again"),
+    ],
+)
+def test_a_bad_file_is_told_in_the_words_of_the_command(client, content, reason):
+    for path in ("/v1/complete", "/v1/look"):
+        answer = client.post(path, content=content)
+        assert answer.status_code == 422
+        assert re.search(reason, answer.json()["error"])

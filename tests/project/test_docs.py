@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.markdown import ROOT, anchors, links, pages, slug
 
 import exchangeable
-from tests.support.markdown import ROOT, anchors, links, pages, slug
 
 DOCS = ROOT / "docs"
 API = sorted((DOCS / "api").glob("*.md"))

@@ -9,9 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.markdown import ROOT, blocks, pages, same_output
 
 import exchangeable
-from tests.support.markdown import ROOT, blocks, pages, same_output
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 WITH_CODE = {

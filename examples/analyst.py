@@ -30,8 +30,8 @@ out.mkdir(parents=True, exist_ok=True)
 club = ex.datasets.load("film-club").table
 ratings = pl.DataFrame(club.frame(club.index, rating=club.values)).head(1500)
 empty = pl.Series(np.random.default_rng(0).random(len(ratings)) < 0.1)
-asked = ratings.with_columns(rating=pl.when(empty).then(None).otherwise("rating"))
-asked.write_csv(out / "ratings.csv")
+incomplete = ratings.with_columns(rating=pl.when(empty).then(None).otherwise("rating"))
+incomplete.write_csv(out / "ratings.csv")
 
 table = ex.Table.read(out / "ratings.csv")
 print(*table.found, sep="\n")  # which columns were recognised, how many cells, which scale
@@ -57,11 +57,11 @@ print(pl.read_csv(out / "ratings.completed.csv").filter(empty).head())
 # from itself.
 
 # %%
-completer = ex.Completer("pretrained").fit(asked.drop_nulls())
+completer = ex.Completer("pretrained").fit(incomplete.drop_nulls())
 queries, truth = ratings.filter(empty).drop("rating"), ratings.filter(empty)["rating"]
 error = ex.metrics.rmse(truth, completer.predict(queries))
 covered = ex.metrics.coverage(truth, completer.predict_interval(queries))
-constant = ex.metrics.rmse(truth, np.full(len(truth), asked["rating"].mean()))
+constant = ex.metrics.rmse(truth, np.full(len(truth), incomplete["rating"].mean()))
 print(f"RMSE {error:.3f} (a constant: {constant:.3f}); {covered:.0%} within the 80 % intervals")
 
 # %% [markdown]

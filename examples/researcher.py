@@ -122,6 +122,6 @@ assert error < 0.6 * spread
 
 # %%
 double = model.double()
-observed, asked = other.take(seen), queries.support.take(torch.arange(5))
+observed, few = other.take(seen), queries.support.take(torch.arange(5))
 observed = ex.ExchangeableArray(observed.support, observed.values.double())
-ex.testing.assert_queries_independent(double, observed, asked)
+ex.testing.assert_queries_independent(double, observed, few)

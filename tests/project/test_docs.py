@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.project.test_architecture import PACKAGE, ROOMS
 from tests.support.markdown import ROOT, anchors, links, pages, slug
 
 import exchangeable
@@ -121,3 +122,18 @@ def test_the_reference_has_a_page_for_every_public_room_and_every_name():
 def test_headings_make_the_anchors_that_the_site_makes():
     assert slug("Last.fm: user × artist × tag") == "lastfm-user-artist-tag"
     assert slug("`Completer().fit(cells)` and more") == "completerfitcells-and-more"
+
+
+@pytest.mark.parametrize("page", [p for p in pages() if RECORD not in p.parents], ids=relative)
+def test_modules_that_pages_name_exist(page):
+    rooms = "|".join(room for room in ROOMS if (PACKAGE / room).is_dir())
+    text = page.read_text(encoding="utf-8")
+    for room, module in re.findall(rf"`(?:exchangeable\.)?({rooms})\.([a-z_]+)", text):
+        known = (PACKAGE / room / f"{module}.py").exists()
+        assert known or hasattr(importlib.import_module(f"exchangeable.{room}"), module), module
+
+
+def test_the_architecture_page_lists_the_rooms_in_their_order():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \| ", text[: text.index("## The data's way")], re.MULTILINE)
+    assert re.findall(r"`(\w+)`", " ".join(rows)) == list(ROOMS)

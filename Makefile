@@ -3,14 +3,14 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint soak clean
+.PHONY: setup demo test lint docs soak clean
 
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv with $(PYTHON); the first time takes a minute or two."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plot,datasets,serve,postgres]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs,plot,datasets,serve,postgres]'
 	@touch $@
 
 demo: setup
@@ -23,6 +23,10 @@ lint: setup
 
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# The documentation's site, in out/site. Warnings are errors; nothing is loaded from the network.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
 
 # What the service must stand, at length: half an hour and more. The page needs Debian's chromium, and
 # npm for what looks for faults of accessibility; PostgreSQL its server's programs; ML-1M its data.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
+PRETRAINED = Path(__file__).parents[1] / "pretrained" / "results"
 # Title, problem, splits, digits, and the best figure of any method in the paper's own tables.
 ROWS = [
     ("ML-100K, u1", "ml-100k", {"u1"}, 4, "0.910"),
@@ -24,9 +25,9 @@ ROWS = [
 HEADS = ("RMSE", "bias", "Bayesian MF", "best published", "pretrained", "finetuned")
 
 
-def stored(results: Path = RESULTS) -> list[dict[str, Any]]:
-    """All runs that were kept, whatever their folder."""
-    return [json.loads(path.read_text()) for path in sorted(results.rglob("*.json"))]
+def stored() -> list[dict[str, Any]]:
+    """Read all stored runs."""
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))]
 
 
 def mean_rmse(runs: list[dict[str, Any]], problem: str, splits: set[str], method: str) -> float:
@@ -39,21 +40,21 @@ def mean_rmse(runs: list[dict[str, Any]], problem: str, splits: set[str], method
     return sum(errors) / len(errors) if errors else float("nan")
 
 
-def pretrained_rmse(results: Path, problem: str) -> float:
-    """The pretrained model on the test cells of a table."""
-    run = json.loads((results / "pretrained" / f"test.{problem}.json").read_text())
+def pretrained_rmse(problem: str) -> float:
+    """The error of the pretrained model on the test cells of a table."""
+    run = json.loads((PRETRAINED / f"test.{problem}.json").read_text())
     return float(run["pretrained"]["rmse"])
 
 
-def summary(results: Path = RESULTS) -> str:
+def summary() -> str:
     """Render the table as Markdown, with the best of each row in bold."""
-    runs = stored(results)
+    runs = stored()
     lines = ["| " + " | ".join(HEADS) + " |", "|---" * len(HEADS) + "|"]
     for title, problem, splits, digits, published in ROWS:
         bias, bmf, finetuned = (
             mean_rmse(runs, problem, splits, method) for method in ("bias", "bmf", "finetuned")
         )
-        pretrained = pretrained_rmse(results, problem)
+        pretrained = pretrained_rmse(problem)
         figures = [bias, bmf, float(published), pretrained, finetuned]
         best = min(figure for figure in figures if figure == figure)
         cells = [f"{figure:.{digits}f}" if figure == figure else "–" for figure in figures]

@@ -54,7 +54,7 @@ def _factorized(codec: Codec, order: int, features: tuple[int, ...]) -> ModelCon
     )
 
 
-# Chosen on validation cells of ML-100K to train in minutes on a CPU (docs/lab-notes.md).
+# Chosen on validation cells of ML-100K to train in minutes on a CPU (docs/lab-notes/2026-11-15.md).
 RECIPES: Mapping[str, Recipe] = {
     "residual": Recipe(
         _residual,

@@ -51,14 +51,14 @@ def find_starts(
 
 def _leading(table: csr_array, count: int) -> tuple[Floats, Floats, Floats]:
     """Return singular vectors (N, K), values descending, and vectors of the other side (N', K)."""
+    from scipy.sparse.linalg import svds
+
     if min(table.shape) <= max(MAX_DENSE_MEMBERS, count):
         return _leading_dense(table, count)
     # By default ARPACK starts with a random vector, which depends on how members are numbered.
     side = table if table.shape[0] <= table.shape[1] else table.T
     squares = side**2
     first = squares.sum(axis=1) + side @ squares.sum(axis=0)
-    from scipy.sparse.linalg import svds
-
     left, values, right = svds(table, count, v0=first)
     permutation = np.argsort(-values)
     return left[:, permutation], values[permutation], right[permutation].T

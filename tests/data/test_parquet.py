@@ -225,7 +225,7 @@ def test_a_name_is_no_pattern(tmp_path):
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
 def test_the_scale_of_many_values_is_found_in_parts(monkeypatch, at_once):
-    monkeypatch.setattr(scale, "_AT_ONCE", at_once)
+    monkeypatch.setattr(scale, "_VALUES_PER_CHUNK", at_once)
     many = np.r_[np.nan, np.arange(300.0), np.nan]
     assert Scale.of(many) == Scale("real")
     assert Scale.of(many, "levels").levels == tuple(range(300))

@@ -6,24 +6,29 @@ Data, baselines and the estimator exchange cells in this form. It needs neither 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exchangeable.errors import InputError
 from exchangeable.values.scale import REAL, Scale
 
 if TYPE_CHECKING:
     from exchangeable.arrays.array import ExchangeableArray
 
 Index = NDArray[np.int64]
-"""Coordinates of cells, (E, D), or numbers of members, (N,)."""
+"""Coordinates of cells, (E, D), or numbers, (N,)."""
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 UNKNOWN = -1
 """The coordinate of a member that the table does not have."""
+
+MAX_KEY = 2**63 - 1
+"""Largest number of a cell or group."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +74,15 @@ class Cells:
 
 
 def cell_keys(index: Index, shape: tuple[int, ...]) -> Index:
-    """Number cells row by row, ascending as their coordinates do: (E, D) -> (E,)."""
+    """Number cells row by row, ascending as their coordinates do: (E, D) -> (E,).
+
+    Coordinates are not checked; a shape with more than 2^63 - 1 cells is an error.
+
+    >>> cell_keys(np.array([[0, 2], [1, 0]]), (2, 3)).tolist()
+    [2, 3]
+    """
+    if math.prod(shape) > MAX_KEY:
+        raise InputError(f"a table must have fewer than 2^63 cells, but its shape is {shape}")
     keys = index[:, 0].copy()
     for axis, size in list(enumerate(shape))[1:]:
         keys *= size

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from exchangeable.arrays.cells import MAX_KEY
+
 if TYPE_CHECKING:
     from exchangeable.kernels import Runs
 
 Axes = tuple[int, ...]
-
-_MAX_KEY = 2**63 - 1
 
 
 def proper_subsets(order: int) -> tuple[Axes, ...]:
@@ -190,7 +190,7 @@ class GroupIndex:
 def group_keys(index: Tensor, axes: Axes, shape: Sequence[int]) -> Tensor:
     """Number the combinations of coordinates on ``axes``, ascending as they do: (E, D) -> (E,)."""
     sizes = [shape[axis] for axis in axes]
-    if math.prod(sizes) > _MAX_KEY:
+    if math.prod(sizes) > MAX_KEY:
         raise ValueError(
             f"axes {axes} of shape {tuple(shape)} must make fewer than 2^63 combinations, "
             f"but make {math.prod(sizes):.1e}"
@@ -203,6 +203,6 @@ def group_keys(index: Tensor, axes: Axes, shape: Sequence[int]) -> Tensor:
 
 def locate(sorted_keys: Tensor, keys: Tensor) -> Tensor:
     """Return the position of each key among ``sorted_keys``; their length if it is absent."""
-    padded = torch.cat([sorted_keys, sorted_keys.new_tensor([_MAX_KEY])])
+    padded = torch.cat([sorted_keys, sorted_keys.new_tensor([MAX_KEY])])
     at = torch.searchsorted(padded, keys)
     return torch.where(padded[at] == keys, at, len(sorted_keys))

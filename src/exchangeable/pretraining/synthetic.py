@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from exchangeable.arrays.cells import Floats, Index
+from exchangeable.arrays.cells import Floats, Index, cell_keys
 from exchangeable.errors import InputError
 from exchangeable.pretraining.interactions import (
     CellFunction,
@@ -182,7 +182,7 @@ def _draw_by_rejection(
         index = np.stack(proposed, axis=1)
         fits = affinity(index)
         accepted = rng.random(len(index)) < np.exp(fits - np.quantile(fits, 0.9))
-        places = np.union1d(places, np.ravel_multi_index(tuple(index[accepted].T), shape))
+        places = np.union1d(places, cell_keys(index[accepted], shape))
         if len(places) >= count:
             break
     places = np.sort(rng.choice(places, size=min(count, len(places)), replace=False))

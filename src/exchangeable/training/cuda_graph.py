@@ -22,11 +22,11 @@ from exchangeable.models.stream import Plan, Stream
 from exchangeable.nn.pools import LeastSquaresPool
 from exchangeable.nn.segments import has_kernels
 
-Narrow = Callable[[], AbstractContextManager[Any]]
+Autocast = Callable[[], AbstractContextManager[Any]]
 
 
 def can_capture(model: MemoryModel, cells: ExchangeableArray) -> bool:
-    """Whether a step on these cells can be captured: on a GPU, by kernels that never wait."""
+    """Return whether a step on these cells can be captured: on a GPU, without synchronisation."""
     solving = any(isinstance(module, LeastSquaresPool) for module in model.modules())
     small = cells.values.new_zeros(1, 1, dtype=torch.float32)
     return not solving and has_kernels(small)
@@ -41,45 +41,47 @@ class CapturedStep:
         cells: ExchangeableArray,
         features: FeatureTensors | None,
         encode: Encode,
-        narrow: Narrow,
+        autocast: Autocast,
     ) -> None:
         self.model, self.cells = model, cells
-        whole = _Whole(model, cells, features, encode, narrow)
+        forward = _WholeTable(model, cells, features, encode, autocast)
         writers = torch.arange(len(cells), device=cells.values.device) % 2 == 0
-        known = [] if not model.prior_channels else [self._known()]
-        given = (writers, *known, *self._drawn(torch.Generator()))
-        # Weights get their gradients on another stream than that of the capture, and that is meant.
+        prior_values = [self._placeholder()] if model.prior_channels else []
+        inputs = (writers, *prior_values, *self._draw_dropout(torch.Generator()))
+        # Weights get their gradients on another stream than that of the capture, as intended.
         quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
         if quiet is not None:
             quiet(False)
-        self.graph: Any = torch.cuda.make_graphed_callables(whole, given, allow_unused_input=True)
+        self.graph: Any = torch.cuda.make_graphed_callables(
+            forward, inputs, allow_unused_input=True
+        )
 
     def __call__(
-        self, writers: Tensor, generator: Generator | None, known: Tensor | None = None
+        self, writers: Tensor, generator: Generator | None, prior_values: Tensor | None = None
     ) -> Tensor:
-        """Answers for all cells, given those that write, and what is known: (E, O)."""
-        more = [] if known is None else [known]
-        outputs: Tensor = self.graph(writers, *more, *self._drawn(generator))
-        return append_anchor(outputs, known)
+        """Return the outputs for all cells, given which of them write: (E, O)."""
+        more = [] if prior_values is None else [prior_values]
+        outputs: Tensor = self.graph(writers, *more, *self._draw_dropout(generator))
+        return append_anchor(outputs, prior_values)
 
-    def _known(self) -> Tensor:
-        """In the place of what is known of the cells."""
+    def _placeholder(self) -> Tensor:
+        """Return a placeholder for the prior's channels during capture."""
         return self.cells.values.new_ones(
             len(self.cells), self.model.prior_channels, dtype=torch.float32
         )
 
-    def _drawn(self, generator: Generator | None) -> list[Tensor]:
-        """What dropout leaves at each layer that has it, brought to the device in one go."""
+    def _draw_dropout(self, generator: Generator | None) -> list[Tensor]:
+        """Draw the masks of all layers with dropout, and copy them to the device at once."""
         drawn = self.model.draw_dropout(torch.empty(0), generator)
-        kept = [part for part in drawn if part is not None]
-        if not kept:
+        masks = [mask for mask in drawn if mask is not None]
+        if not masks:
             return []
-        sizes = [len(part) for part in kept]
-        return list(torch.cat(kept).to(self.cells.values.device).split(sizes))
+        sizes = [len(mask) for mask in masks]
+        return list(torch.cat(masks).to(self.cells.values.device).split(sizes))
 
 
-class _Whole(nn.Module):
-    """All cells through all layers, as a function of who writes, what is known, what is dropped."""
+class _WholeTable(nn.Module):
+    """The forward pass over all cells, as a function of writers, prior values and dropout."""
 
     def __init__(
         self,
@@ -87,24 +89,24 @@ class _Whole(nn.Module):
         cells: ExchangeableArray,
         features: FeatureTensors | None,
         encode: Encode,
-        narrow: Narrow,
+        autocast: Autocast,
     ) -> None:
         super().__init__()
         self.model = model
-        # Encoded once: nothing of it changes from step to step.
+        # Encoded once: the values are the same in every step.
         self.start, self.support = model.input_channels(encode(cells.values)), cells.support
-        self.features, self.narrow = features, narrow
+        self.features, self.autocast = features, autocast
         masks = model.draw_dropout(torch.empty(0), torch.Generator())
         self.drops = [mask is not None for mask in masks]
 
     def forward(self, writers: Tensor, *more: Tensor) -> Tensor:
-        given = iter(more)
-        known = next(given) if self.model.prior_channels else None
-        dropping = [next(given) if drops else None for drops in self.drops]
+        rest = iter(more)
+        prior_values = next(rest) if self.model.prior_channels else None
+        dropout = [next(rest) if drops else None for drops in self.drops]
         if isinstance(self.model, PaperModel) and self.model.literal:
-            with self.narrow():
+            with self.autocast():
                 return self.model.forward_literal(
-                    self.start, self.support, writers, self.features, dropping
+                    self.start, self.support, writers, self.features, dropout
                 )
         cells = self.support.with_writers(writers)
         plan = Plan(chunk_cells=max(len(cells), 1))
@@ -113,10 +115,10 @@ class _Whole(nn.Module):
             cells,
             self.start,
             lambda values: values,
-            prior_values=known,
+            prior_values=prior_values,
             features=self.features,
             plan=plan,
         )
-        with self.narrow():
-            stream.condition(dropout_masks=dropping, keep_for_backward=True)
+        with self.autocast():
+            stream.condition(dropout_masks=dropout, keep_for_backward=True)
             return stream.outputs(all_cells=True)

@@ -1,5 +1,6 @@
 """Several processes that share the cells give what one gives, and end clearly when one dies."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,12 +13,15 @@ import polars as pl
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.support.two_processes import computed
+from tests.support.shared_cells import computed
+from typer.testing import CliRunner
 
+from exchangeable.cli import app
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.training.trained_model import TrainedModel
 
-JOB = Path(__file__).parents[1] / "support" / "two_processes.py"
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
 
 
 def torchrun(number, *command):
@@ -42,6 +46,12 @@ def run(command, **options):
     )
 
 
+def alone(*command):
+    """A command in this process."""
+    done = CliRunner().invoke(app, [str(part) for part in command])
+    assert done.exit_code == 0, done.output
+
+
 def test_shares_are_all_of_it_and_nothing_twice():
     for number in (0, 1, 2, 7, 100):
         shares = [Processes(rank, 3).share(number) for rank in range(3)]
@@ -50,19 +60,30 @@ def test_shares_are_all_of_it_and_nothing_twice():
         assert all(one[1] == other[0] for one, other in pairwise(shares))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """The folder of what two processes computed, and three."""
+    folder = tmp_path_factory.mktemp("shared")
+    run([sys.executable, "-m", "tests.support.shared_cells", str(folder)], cwd=ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return computed(ALONE)
+
+
 @pytest.mark.parametrize("number", [2, 3])
-def test_answers_and_gradients_are_those_of_one_process(number, tmp_path):
-    run(torchrun(number, JOB, tmp_path, number))
-    expected = computed(ALONE)
+def test_answers_and_gradients_are_those_of_one_process(number, shared, expected):
     for rank in range(number):
-        found = load_file(tmp_path / f"{rank}.safetensors")
+        found = load_file(shared / f"{number}.{rank}.safetensors")
         assert set(found) == set(expected)
         for name, tensor in found.items():
             torch.testing.assert_close(tensor, expected[name], rtol=1e-10, atol=1e-10)
 
 
-@pytest.fixture
-def ratings(tmp_path):
+@pytest.fixture(scope="module")
+def ratings(tmp_path_factory):
     generator = torch.Generator().manual_seed(0)
     cells = torch.randperm(40 * 30, generator=generator)[:500]
     values = torch.randint(1, 6, (500,), generator=generator)
@@ -73,37 +94,54 @@ def ratings(tmp_path):
             "rating": [None if n % 10 == 0 else int(v) for n, v in enumerate(values)],
         }
     )
-    path = tmp_path / "ratings.csv"
+    path = tmp_path_factory.mktemp("ratings") / "ratings.csv"
     frame.write_csv(path)
     return path
 
 
-def test_the_commands_work_unchanged(ratings, tmp_path):
-    train = ["train", ratings, "--steps", 12, "--width", 8, "--depth", 2, "--evaluate-every", 4]
-    one = [sys.executable, "-m", "exchangeable"]
-    run([str(part) for part in [*one, *train, "--out", tmp_path / "one"]])
-    told = run(torchrun(2, "-m", "exchangeable", *train, "--out", tmp_path / "two"))
-    assert told.stdout.count("trained residual") == 1
-    alone, together = (TrainedModel.load(tmp_path / name) for name in ("one", "two"))
-    rmse = "validation RMSE"
-    assert together.facts[rmse] == pytest.approx(alone.facts[rmse], rel=1e-4)
+def forked(*commands):
+    """What commands tell that are run by two processes, one command after the other."""
+    words = json.dumps([[str(part) for part in command] for command in commands])
+    return run([sys.executable, str(SUPPORT / "forks.py"), "2", words], timeout=120)
 
-    complete = ["complete", ratings, "--model", tmp_path / "one", "--out"]
-    run([str(part) for part in [*one, *complete, tmp_path / "one.csv"]])
-    told = run(torchrun(2, "-m", "exchangeable", *complete, tmp_path / "two.csv"))
-    assert told.stdout.count("predicted 50 cells") == 1
-    answers = [pl.read_csv(tmp_path / f"{name}.csv") for name in ("one", "two")]
+
+def exit_codes(told):
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def job(ratings, tmp_path_factory):
+    """Models trained by one process and by two, and what two tell that complete by the first."""
+    folder = tmp_path_factory.mktemp("job")
+    train = ["train", ratings, "--steps", 12, "--width", 8, "--depth", 2, "--evaluate-every", 4]
+    alone(*train, "--out", folder / "one")
+    trained = run(torchrun(2, "-m", "exchangeable", *train, "--out", folder / "two"), timeout=120)
+    complete = ["complete", ratings, "--model", folder / "one", "--out", folder / "two.csv"]
+    completed = forked(complete, ["complete", folder / "none.csv"])
+    return folder, trained, completed
+
+
+def test_the_commands_work_unchanged(ratings, job):
+    folder, trained, completed = job
+    assert trained.stdout.count("trained residual") == 1
+    one, two = (TrainedModel.load(folder / name) for name in ("one", "two"))
+    rmse = "validation RMSE"
+    assert two.facts[rmse] == pytest.approx(one.facts[rmse], rel=1e-4)
+
+    alone("complete", ratings, "--model", folder / "one", "--out", folder / "one.csv")
+    assert exit_codes(completed)[0] == [0, 0]
+    assert completed.stdout.count("predicted 50 cells") == 1
+    answers = [pl.read_csv(folder / f"{name}.csv") for name in ("one", "two")]
     assert answers[0].columns == answers[1].columns
     for column in answers[0].columns:
         difference = (answers[0][column] - answers[1][column]).abs().max()
         assert difference is None or difference < 1e-5
 
 
-def test_wrong_input_is_told_once(tmp_path):
-    command = torchrun(2, "-m", "exchangeable", "complete", tmp_path / "none.csv")
-    told = subprocess.run(command, capture_output=True, text=True, env=environment())
-    assert told.returncode != 0
-    assert told.stderr.count("error: ") == 1
+def test_wrong_input_is_told_once(job):
+    _, _, completed = job
+    assert all(exit_codes(completed)[1])
+    assert completed.stderr.count("error: ") == 1
 
 
 def test_a_worker_that_dies_ends_the_job_and_leaves_a_checkpoint(ratings, tmp_path):
@@ -154,18 +192,8 @@ def _beginning(command):
 
 def test_processes_that_see_different_runs_do_not_wait_for_each_other(ratings, tmp_path):
     """Rank 0 finds a run to go on with, rank 1 none: both are told at once."""
-    out = tmp_path / "0" / "model"
     train = ["train", ratings, "--steps", 6, "--width", 8, "--depth", 2]
-    one = [sys.executable, "-m", "exchangeable", *train, "--out", out]
-    run([str(part) for part in one])
-    script = tmp_path / "job.py"
-    script.write_text(
-        "import os, sys\nfrom exchangeable.cli import run\n"
-        f"sys.argv[1:] = {[str(part) for part in train]!r} + "
-        f"['--resume', '--out', {str(tmp_path)!r} + '/' + os.environ['RANK'] + '/model']\nrun()\n"
-    )
-    told = subprocess.run(
-        torchrun(2, script), capture_output=True, text=True, env=environment(), timeout=120
-    )
-    assert told.returncode != 0
+    alone(*train, "--out", tmp_path / "0" / "model")
+    told = forked([*train, "--resume", "--out", tmp_path / "{rank}" / "model"])
+    assert exit_codes(told) == [[2, 2]]
     assert "every process must see the same folder" in told.stderr

@@ -1,10 +1,11 @@
-"""What each of two processes computes; ``test_distributed`` compares it with one process."""
+"""What each of several processes computes; ``test_processes`` compares it with one process."""
 
 import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tests.support.forks import fork
 
 from exchangeable.models.configs import ResidualConfig
 from exchangeable.models.residual import ResidualModel
@@ -58,8 +59,15 @@ def computed(processes):
     return {name: tensor.contiguous() for name, tensor in found.items()}
 
 
-if __name__ == "__main__":
+def job(folder, size):
+    """What each process of a job writes to the folder."""
     torch.set_num_threads(1)
     with join_processes() as processes:
-        assert processes.size == int(sys.argv[2]), processes
-        save_file(computed(processes), Path(sys.argv[1]) / f"{processes.rank}.safetensors")
+        assert processes.size == size, processes
+        save_file(computed(processes), folder / f"{size}.{processes.rank}.safetensors")
+
+
+if __name__ == "__main__":
+    for size in (2, 3):
+        codes = fork(size, lambda _, size=size: job(Path(sys.argv[1]), size))
+        assert not any(codes), codes

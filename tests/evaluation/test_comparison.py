@@ -9,7 +9,6 @@ import pytest
 
 from exchangeable import metrics
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.factors import nearest
 from exchangeable.data import splits
 from exchangeable.data.splits import split_by_name
 from exchangeable.data.table import Table
@@ -158,16 +157,6 @@ def test_intervals_hold_about_what_they_promise():
     promised, held = np.array(found.promised), np.array(found.held)
     assert np.abs(promised - held).max() < 0.1
     assert (np.diff(held) >= 0).all()
-
-
-def test_the_nearest_point_the_same_way_and_those_without_direction_have_none():
-    vectors = np.array([[1.0, 0.0], [2.0, 0.1], [0.0, 3.0], [0.0, 0.0], [0.1, 0.9]])
-    found = nearest(vectors, 2)
-    assert found[0].tolist() == [1, 4]
-    assert found[2].tolist() == [4, 1]
-    assert found[3].tolist() == [-1, -1]
-    assert nearest(vectors[:1], 3).tolist() == [[-1]]
-    assert nearest(vectors, 9)[0].tolist() == [1, 4, 2, -1, -1]
 
 
 @needs_data

@@ -1,0 +1,66 @@
+"""Several statistics of predictions are read in one pass over the cells."""
+
+import numpy as np
+import pytest
+from tests.support.film_club import ASKED, FRAME
+
+from exchangeable.completion import predictor
+from exchangeable.completion.baseline_predictor import BaselinePredictor
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.fill import FillRequest, fill
+from exchangeable.completion.predictor import MEAN, best_cells, quantile, read_predictions
+from exchangeable.data.splits import by_share
+from exchangeable.data.table import Table
+from exchangeable.evaluation.comparison import judge
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The numbers of cells of each call of a baseline's ``predict``."""
+    calls, predict = [], BaselinePredictor.predict
+
+    def counted(self, index):
+        calls.append(len(index))
+        return predict(self, index)
+
+    monkeypatch.setattr(BaselinePredictor, "predict", counted)
+    return calls
+
+
+def test_mean_and_interval_of_a_cell_are_read_once(passes):
+    table = Table.of(FRAME)
+    completer = Completer("bias").fit_table(table)
+    completer.predict_interval(ASKED)
+    assert passes == [len(ASKED)]
+    passes.clear()
+    request = FillRequest.of(table, every=True)
+    filled = fill(completer.fitted_, request)
+    assert sum(passes) == request.missing
+    rows = filled.frame().filter(np.isnan(request.values)).head(40)
+    cells = rows.select("member", "film")
+    np.testing.assert_array_equal(rows["rating"], completer.predict(cells))
+    np.testing.assert_array_equal(
+        rows.select("low", "high").to_numpy(), completer.predict_interval(cells, 0.8)
+    )
+
+
+def test_a_model_is_scored_in_one_pass_over_the_test_cells(passes):
+    table = Table.of(FRAME)
+    split = by_share(table, test=0.2, validation=0.0, seed=0)
+    judge(Completer("bias"), table, split)
+    assert passes == [len(split.test)]
+
+
+def test_chunks_are_joined_in_order(passes, fitted, monkeypatch):
+    fitted_ = fitted("bias").fitted_
+    index = fitted_.cells.index[:12]
+    together = read_predictions(fitted_.predictor, index, MEAN, quantile(0.9))
+    positions, (means,) = best_cells(fitted_.predictor, index, 3)
+    monkeypatch.setattr(predictor, "CELLS_PER_CHUNK", 5)
+    passes.clear()
+    apart = read_predictions(fitted_.predictor, index, MEAN, quantile(0.9))
+    assert passes == [5, 5, 2]
+    np.testing.assert_array_equal(together, apart)
+    again, (same,) = best_cells(fitted_.predictor, index, 3)
+    np.testing.assert_array_equal(positions, again)
+    np.testing.assert_array_equal(means, same)

@@ -1,0 +1,140 @@
+"""Recommendations are the best unseen cells, for known members and for new ones."""
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.support.film_club import LABELS, TRAINED
+
+from exchangeable.completion import predictor
+from exchangeable.completion.completer import Completer
+from exchangeable.datasets import load
+from exchangeable.errors import InputError
+
+
+def test_recommendations_are_the_best_unseen_ones_in_order(fitted):
+    completer = fitted("vmf")
+    member = LABELS["member"][0]
+    found = completer.recommend(member, n=7)
+    seen = set(LABELS.filter(pl.col("member") == member)["film"])
+    unseen = [film for film in sorted(LABELS["film"].unique()) if film not in seen]
+    means = completer.predict([(member, film) for film in unseen])
+    expected = [unseen[k] for k in np.argsort(-np.round(means, 9), kind="stable")[:7]]
+    assert found["film"].to_list() == expected
+    assert found.columns == ["film", "value", "low", "high"]
+    assert not set(found["film"]) & seen
+
+
+def test_ties_are_in_the_order_of_labels():
+    cells = [("u", "z"), ("v", "b"), ("w", "a"), ("w", "m")]
+    completer = Completer("mean", scale="real").fit(cells, [1.0, 2.0, 3.0, 4.0])
+    assert completer.recommend("u", n=3)["column 2"].to_list() == ["a", "b", "m"]
+
+
+@pytest.mark.parametrize("convert", [list, tuple, np.array])
+def test_cells_without_column_names_get_frames_with_labels_all_the_same(convert):
+    cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big"), ("cleo", "Big")]
+    completer = Completer("vmf").fit(convert(cells), [5, 4, 2, 1, 2])
+    best = completer.recommend("cleo", n=2)
+    assert isinstance(best, pl.DataFrame)
+    assert best.columns == ["column 2", "value", "low", "high"]
+    assert set(best["column 2"]) == {"Heat", "Alien"}
+    vectors = Completer("bmf").fit(convert(cells), [5, 4, 2, 1, 2]).factors()
+    assert isinstance(vectors, pl.DataFrame)
+    assert vectors["column 1"].to_list() == ["ann", "bob", "cleo"]
+
+
+def test_a_new_member_is_recommended_to_from_ratings_that_are_not_kept(fitted):
+    completer = fitted("vmf")
+    before = completer.predict([("newcomer", film) for film in LABELS["film"].unique().sort()])
+    films = LABELS["film"].unique().sort()[:4].to_list()
+    found = completer.recommend("newcomer", n=5, ratings=dict.fromkeys(films, 5.0))
+    assert not set(found["film"]) & set(films)
+    popular = completer.recommend("newcomer", n=5)
+    assert found["value"][0] > popular["value"][0]  # who rates high is expected to rate high
+    after = completer.predict([("newcomer", film) for film in LABELS["film"].unique().sort()])
+    np.testing.assert_array_equal(before, after)
+    frame = pl.DataFrame({"film": films, "stars": [5.0] * 4})
+    assert completer.recommend("newcomer", n=5, ratings=frame).equals(found)
+
+
+@pytest.mark.parametrize("model", TRAINED)
+@pytest.mark.parametrize("axis", ["member", "film"])
+def test_the_quick_way_to_a_newcomer_gives_about_what_an_update_would(fitted, model, axis):
+    completer = fitted(model)
+    other = "film" if axis == "member" else "member"
+    ratings = dict(zip(LABELS[other].unique().sort()[:6], [5, 1, 4, 2, 5, 3], strict=True))
+    quick = completer.recommend("newcomer", n=8, axis=axis, ratings=ratings)
+    updated = Completer(model)
+    updated.fitted_ = completer.fitted_
+    cells = [("newcomer", o) if axis == "member" else (o, "newcomer") for o in ratings]
+    updated.update(cells, list(ratings.values()))
+    # An update adds the new cells to the pools of the other axis too, which changes little.
+    asked = [("newcomer", o) if axis == "member" else (o, "newcomer") for o in quick[other]]
+    slow = updated.predict(asked)
+    assert np.sqrt(np.mean((quick["value"].to_numpy() - slow) ** 2)) < 0.05
+
+
+def test_recommendations_are_the_same_however_many_cells_are_answered_together(fitted, monkeypatch):
+    completer = fitted("pretrained")
+    together = completer.recommend(LABELS["member"][0], n=7)
+    monkeypatch.setattr(predictor, "CELLS_PER_CHUNK", 5)
+    apart = completer.recommend(LABELS["member"][0], n=7)
+    assert apart["film"].to_list() == together["film"].to_list()
+    for column in together.columns[1:]:
+        np.testing.assert_allclose(apart[column], together[column], rtol=1e-5)
+
+
+def test_recommendations_go_the_other_way_too(fitted):
+    found = fitted("vmf").recommend(LABELS["film"][0], n=3, axis="film")
+    assert found.columns[0] == "member"
+    assert len(found) == 3
+
+
+def test_who_has_seen_everything_is_recommended_nothing():
+    completer = Completer("bias").fit([("a", "x"), ("a", "y"), ("b", "x")], [1, 2, 3])
+    assert len(completer.recommend("a")) == 0
+
+
+def test_ratings_are_read_by_the_names_of_their_columns():
+    evenings = load("film-club-evenings").table
+    frame = pl.DataFrame(evenings.frame(evenings.index, rating=evenings.values))
+    completer = Completer("vmf").fit(frame.drop("rating"), frame["rating"].to_numpy())
+    ratings = pl.DataFrame({"film": ["Heat"], "occasion": ["alone"], "stars": [1.0]})
+    one = completer.recommend("nobody", ratings=ratings)
+    two = completer.recommend("nobody", ratings=ratings.select("stars", "occasion", "film"))
+    assert one.equals(two)
+    with pytest.raises(InputError, match="Haet"):
+        completer.recommend("nobody", ratings=ratings.with_columns(film=pl.lit("Haet")))
+    with pytest.raises(InputError, match="numbers are needed"):
+        completer.recommend("nobody", ratings=ratings.with_columns(stars=pl.lit("good")))
+
+
+@pytest.mark.parametrize("model", ["bias", "vmf"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_new_member_of_a_factorization_is_solved_from_its_own_cells(model, axis):
+    table = load("film-club").table
+    completer = Completer(model).fit_table(table)
+    before = {name: part.copy() for name, part in completer.predictor_.fitted.state().items()}
+    others = completer.table_.vocabularies[1 - axis].labels.to_list()[:20]
+    ratings = {label: float(1 + n % 5) for n, label in enumerate(others)}
+    quick = completer.recommend("newcomer", n=30, axis=axis, ratings=ratings)
+    for name, part in completer.predictor_.fitted.state().items():
+        assert np.array_equal(part, before[name])
+    column = completer.table_.axes[1 - axis]
+    assert not set(quick[column]) & set(others)
+    names = {completer.table_.axes[axis]: ["newcomer"] * len(others), column: others}
+    whole = Completer(model).fit_table(table)
+    whole.update(pl.DataFrame(names).select(table.axes), list(ratings.values()))
+    asked = {completer.table_.axes[axis]: ["newcomer"] * len(quick), column: quick[column]}
+    anew = whole.predict(pl.DataFrame(asked).select(table.axes))
+    # Solving the others again for one member's cells changes little.
+    assert np.sqrt(np.mean((quick["rating"].to_numpy() - anew) ** 2)) < 0.1
+    assert np.corrcoef(quick["rating"].to_numpy(), anew)[0, 1] > 0.95
+
+
+def test_the_same_cell_cannot_be_rated_twice_by_a_new_member():
+    completer = Completer("vmf").fit_table(load("film-club").table)
+    film = completer.table_.vocabularies[1].labels[0]
+    twice = pl.DataFrame({"film": [film, film], "rating": [1.0, 5.0]})
+    with pytest.raises(InputError, match="every cell may be rated once"):
+        completer.recommend("newcomer", ratings=twice)

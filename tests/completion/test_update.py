@@ -1,0 +1,178 @@
+"""New cells and members join without training, and failed updates change nothing."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from tests.support.film_club import ASKED, LABELS, RATINGS, SHORT, TRAINED
+
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.datasets import load
+from exchangeable.errors import InputError
+from exchangeable.training.config import TrainingConfig
+
+
+@pytest.mark.parametrize("model", ["mean", "bias", "vmf", "bmf", "item-knn", *TRAINED])
+def test_new_members_join_without_training(model):
+    training = SHORT if model in TRAINED else None
+    completer = Completer(model, training=training).fit(LABELS, RATINGS)
+    films = LABELS["film"].unique().sort()[:6].to_list()
+    cells = [("kind", film) for film in films] + [("stern", film) for film in films]
+    weights = None
+    if isinstance(completer.predictor_, ModelPredictor):
+        weights = {k: v.clone() for k, v in completer.predictor_.trained.model.state_dict().items()}
+    before = completer.predict([("kind", "unheard")])
+    returned = completer.update(cells, [5] * 6 + [1] * 6)
+    assert returned is completer
+    others = LABELS["film"].unique().sort()[6:30].to_list()
+    kind = completer.predict([("kind", film) for film in others])
+    stern = completer.predict([("stern", film) for film in others])
+    if model in ("bias", "vmf", "bmf"):
+        assert kind.mean() > stern.mean() + 0.3
+    assert set(completer.recommend("kind", n=5)["film"]).isdisjoint(films)
+    if weights is not None:
+        after = completer.predictor_.trained.model.state_dict()
+        assert all(torch.equal(weights[k], after[k]) for k in weights)
+    assert before.shape == (1,)
+
+
+@pytest.mark.parametrize("model", ["vmf", "residual"])
+def test_a_new_row_is_answered_nearly_as_if_it_had_been_there(model):
+    training = replace(SHORT, steps=60) if model in TRAINED else None
+    member = LABELS["member"].value_counts().sort("count", "member")["member"][-1]
+    own = (LABELS["member"] == member).to_numpy()
+    completer = Completer(model, training=training).fit(LABELS.filter(~own), RATINGS[~own])
+    if model in TRAINED:
+        cells = pl.concat([LABELS.filter(~own), LABELS.filter(own)])
+        trained = completer.predictor_.trained
+        whole = Completer("mean").fit(cells, np.concatenate([RATINGS[~own], RATINGS[own]]))
+        together = ModelPredictor.of(trained, whole.cells_)
+        asked = whole.table_.cells([(member, film) for film in LABELS["film"].unique().sort()])
+        expected = together.predict(asked).mean().numpy()
+    else:
+        whole = Completer(model).fit(LABELS, RATINGS)
+        expected = whole.predict([(member, film) for film in LABELS["film"].unique().sort()])
+    completer.update(LABELS.filter(own), RATINGS[own])
+    found = completer.predict([(member, film) for film in LABELS["film"].unique().sort()])
+    assert np.abs(found - expected).mean() < 0.1
+    unchanged = completer.predict([("nobody", film) for film in LABELS["film"].unique().sort()])
+    assert np.abs(unchanged - expected).mean() > np.abs(found - expected).mean()
+
+
+def test_a_cell_that_was_known_takes_its_new_value():
+    completer = Completer("bias").fit(LABELS, RATINGS)
+    completer.update(LABELS.head(1), [1.0 if RATINGS[0] > 2 else 5.0])
+    assert len(completer.cells_) == len(RATINGS)
+    changed = RATINGS.copy()
+    changed[0] = 1.0 if RATINGS[0] > 2 else 5.0
+    expected = Completer("bias").fit(LABELS, changed)
+    np.testing.assert_allclose(completer.predict(ASKED), expected.predict(ASKED), atol=0.05)
+    model = Completer("residual", training=SHORT).fit(LABELS, RATINGS)
+    model.update(LABELS.head(1), [changed[0]])
+    refreshed = ModelPredictor.of(model.predictor_.trained, model.cells_)
+    index = model.table_.cells(ASKED)
+    np.testing.assert_array_equal(
+        model.predict(ASKED), refreshed.predict(index).mean().double().numpy()
+    )
+
+
+def test_an_update_that_fails_leaves_everything_as_it_was(fitted):
+    completer = Completer("bias").fit(LABELS, RATINGS)
+    before = completer.predict(ASKED)
+    for cells, values in [
+        ([("new", LABELS["film"][0])], [17.0]),
+        ([("new",)], [3.0]),
+        ([("new", LABELS["film"][0])], [np.nan]),
+        ([(7, LABELS["film"][0])], [3.0]),
+        ([("new", "a"), ("new", "a")], [3.0, 4.0]),
+        (pl.DataFrame({"member": ["new"], "film": ["Heat"]}), None),
+    ]:
+        with pytest.raises(InputError) as raised:
+            completer.update(cells, values)
+        assert "\n" not in str(raised.value)
+    np.testing.assert_array_equal(completer.predict(ASKED), before)
+
+
+def test_a_question_that_was_answered_by_an_update_is_no_question_any_more():
+    frame = pl.DataFrame({"u": ["a", "a", "b"], "f": ["x", "y", "x"], "rating": [4.0, 2.0, None]})
+    completer = Completer("mean").fit(frame)
+    completer.update([("b", "x")], [2.0])
+    assert len(completer.table_.values) == 3
+    assert not np.isnan(completer.table_.values).any()
+
+
+def test_a_new_member_of_positives_is_given_negatives_too():
+    cells = [(f"u{u}", f"i{i}") for u in range(20) for i in range(20) if (u * i) % 3 == 0]
+    completer = Completer("bias").fit(pl.DataFrame(cells, schema=["u", "i"], orient="row"))
+    before = len(completer.cells_)
+    completer.update(pl.DataFrame({"u": ["new"] * 5, "i": [f"i{i}" for i in range(5)]}))
+    own = completer.cells_.index[:, 0] == completer.cells_.index[:, 0].max()
+    assert len(completer.cells_) > before + 5
+    assert set(completer.cells_.values[own]) == {0.0, 1.0}
+
+
+def test_update_says_when_it_is_time_to_read_all_together():
+    """What folding leaves out is bounded: until a refresh is due, a twentieth of the spread."""
+    table = load("film-club").table
+    draws = np.random.default_rng(0)
+    order = draws.permutation(len(table))
+    frame = pl.DataFrame(table.frame(table.index, rating=table.values))
+    axes, rating = list(table.axes), table.values
+    first, later = order[: int(0.9 * len(order))], order[int(0.9 * len(order)) :]
+    training = TrainingConfig(steps=60, evaluate_every=20, learning_rate=1e-2)
+    completer = Completer("residual", training=training)
+    completer.fit(frame[first].select(axes), rating[first])
+    assert not completer.refresh_due_
+    asked = frame[draws.permutation(len(frame))[:500]].select(axes)
+    worst, spread = 0.0, float(np.std(rating))
+    for start in range(0, len(later), len(later) // 8):
+        some = later[start : start + len(later) // 8]
+        completer.update(frame[some].select(axes), rating[some])
+        folded = completer.predict(asked)
+        anew = copy.copy(completer).refresh().predict(asked)
+        error = float(np.sqrt(np.mean((folded - anew) ** 2)))
+        if not completer.refresh_due_:
+            worst = max(worst, error)
+    assert completer.refresh_due_
+    assert 0 < worst < 0.05 * spread
+    refreshed = completer.refresh()
+    assert not refreshed.refresh_due_
+    np.testing.assert_allclose(refreshed.predict(asked), anew, atol=1e-4)
+
+
+def test_a_limit_of_memory_is_kept_wherever_cells_are_read(tmp_path):
+    table = load("film-club").table
+    training = TrainingConfig(steps=4, evaluate_every=2)
+    completer = Completer("residual", training=training, memory="2MB").fit_table(table)
+    assert not completer.predictor_.memory.pools
+    assert any("reading all again" in note for note in completer.notes_)
+    film = completer.table_.vocabularies[1].labels[0]
+    expected = completer.recommend("newcomer", n=3, ratings={film: 5.0})
+    assert len(expected) == 3
+    completer.update([("newcomer", film)], [5])
+    assert not completer.predictor_.memory.pools
+    assert completer.fitted_.cells_since_refresh == 0
+    completer.save(tmp_path / "saved")
+    loaded = Completer.load(tmp_path / "saved")
+    assert loaded.memory == "2MB"
+    assert not loaded.predictor_.memory.pools
+    completer.finetune(steps=2)
+    assert not completer.predictor_.memory.pools
+    with pytest.raises(InputError, match="memory was too short"):
+        completer.factors()
+    with pytest.raises(InputError, match="memory must be a size such as 4GB"):
+        Completer(memory="much").fit_table(table)
+
+
+def test_cells_that_were_folded_in_are_remembered_by_what_is_saved(tmp_path):
+    table = load("film-club").table
+    completer = Completer("vmf").fit_table(table)
+    film = completer.table_.vocabularies[1].labels.to_list()
+    completer.update([(f"member {n}", f) for n in range(10) for f in film[:60]], [4] * 600)
+    assert completer.refresh_due_
+    completer.save(tmp_path / "saved")
+    assert Completer.load(tmp_path / "saved").refresh_due_

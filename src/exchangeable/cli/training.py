@@ -1,4 +1,4 @@
-"""``exchangeable train``, ``finetune`` and ``pretrain``: models to keep."""
+"""``exchangeable train``, ``finetune`` and ``pretrain``: train models and save them."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from exchangeable.data.table import Table
     from exchangeable.training.trained_model import TrainedModel
 
-Steps = Annotated[int | None, typer.Option(help="Gradient steps.")]
+Steps = Annotated[int | None, typer.Option(help="Number of gradient steps.")]
 Batch = Annotated[
     str | None,
     typer.Option(
-        help="Cells of a step: full, uniform, conditional, rows-columns or neighbourhood."
+        help="Cells that a step sees: full, uniform, conditional, rows-columns or neighbourhood."
     ),
 ]
-BatchCells = Annotated[int | None, typer.Option(help="About how many cells a step sees.")]
-LearningRate = Annotated[float | None, typer.Option(help="The highest learning rate.")]
+BatchCells = Annotated[int | None, typer.Option(help="Approximate number of cells of a step.")]
+LearningRate = Annotated[float | None, typer.Option(help="Highest learning rate.")]
 Patience = Annotated[
-    int | None, typer.Option(help="Looks at the validation cells without gain before it stops.")
+    int | None, typer.Option(help="Validations without improvement after which training stops.")
 ]
-Validation = Annotated[float, typer.Option(help="Share of the cells that choices are made on.")]
-SaveEvery = Annotated[float, typer.Option(help="Seconds between two savings.")]
+Validation = Annotated[float, typer.Option(help="Share of the cells held out for validation.")]
+SaveEvery = Annotated[float, typer.Option(help="Seconds between two saves.")]
 Split = Annotated[
-    str | None, typer.Option(help="Train on what this split of a dataset shows, and no more.")
+    str | None, typer.Option(help="Train only on the training cells of this split of a dataset.")
 ]
-OutFolder = Annotated[Path, typer.Option(help="The folder for the model.")]
+OutFolder = Annotated[Path, typer.Option(help="Folder for the model.")]
 Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 
 
@@ -58,10 +58,11 @@ def train(
     out: OutFolder,
     recipe: Annotated[str, typer.Option(help="residual or factorized.")] = "residual",
     steps: Steps = None,
-    width: Annotated[int | None, typer.Option(help="Channels of every layer.")] = None,
-    depth: Annotated[int | None, typer.Option(help="Layers.")] = None,
+    width: Annotated[int | None, typer.Option(help="Number of channels of every layer.")] = None,
+    depth: Annotated[int | None, typer.Option(help="Number of layers.")] = None,
     encoding: Annotated[
-        str | None, typer.Option(help="one-hot, or scale-free for tables of other scales too.")
+        str | None,
+        typer.Option(help="one-hot, or scale-free for tables of other scales too."),
     ] = None,
     batch: Batch = None,
     batch_cells: BatchCells = None,
@@ -69,7 +70,7 @@ def train(
     hide: Annotated[str | None, typer.Option(help="flat, rows, columns, mixed or nothing.")] = None,
     loss: Annotated[str | None, typer.Option(help="cross-entropy, squared or both.")] = None,
     evaluate_every: Annotated[
-        int | None, typer.Option(help="Steps between two looks at the validation cells.")
+        int | None, typer.Option(help="Steps between two validations.")
     ] = None,
     patience: Patience = None,
     validation: Validation = 0.05,
@@ -77,7 +78,7 @@ def train(
     features: FeatureFiles = None,
     precision: Precision = "auto",
     save_every: SaveEvery = 60.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where --out stands.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     seed: Seed = 0,
     device: Device = "auto",
     memory: Memory = None,
@@ -85,11 +86,11 @@ def train(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a table, and keep it. Ctrl-C saves; --resume goes on.
+    """Train a model on a table and save it. Ctrl-C saves the run; --resume continues it.
 
     Under torchrun several processes share the cells, and the first of them saves.
     """
-    _check_out(out, force, resume, ", --resume goes on with it")
+    _check_out(out, force, resume, ", --resume continues it")
     from exchangeable.data.features import TableFeatures
     from exchangeable.data.negatives import observed_cells
     from exchangeable.runtime.devices import find_device, parse_size
@@ -100,9 +101,8 @@ def train(
     from exchangeable.training.task import ValidationSplit
     from exchangeable.training.train_model import train_recipe
 
-    chosen, limit = find_recipe(recipe), parse_size(memory)
-    seed = check_seed(seed)
-    given = _given(
+    limit, seed = parse_size(memory), check_seed(seed)
+    changed = _drop_unset(
         steps=steps,
         batch=batch,
         batch_cells=batch_cells,
@@ -113,14 +113,14 @@ def train(
         patience=patience,
         seed=seed,
     )
-    training = replace(chosen.training, **given)
+    training = replace(find_recipe(recipe).training, **changed)
     _check_precision(precision)
     with join_processes() as processes:
         output = Output(as_json, processes)
-        found = _shown(options, table, split).in_label_order()
-        cells, notes = observed_cells(found, seed)
+        read = _read_table(options, table, split).in_label_order()
+        cells, notes = observed_cells(read, seed)
         output.line(*notes)
-        members = TableFeatures.of(found, read_features(features))
+        members = TableFeatures.of(read, read_features(features))
         with progress_bar(processes) as progress:
             trained = train_recipe(
                 recipe,
@@ -142,7 +142,7 @@ def train(
                 depth=depth,
                 resume=resume,
             )
-        _end(output, trained, out)
+        _report_trained(output, trained, out)
 
 
 @report_errors
@@ -164,7 +164,7 @@ def finetune(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model further on a table of yours; what does not help is not kept."""
+    """Train a model further on your table; steps that do not improve validation are discarded."""
     _check_out(out, force)
     from exchangeable.completion.completer import Completer
     from exchangeable.completion.model_predictor import ModelPredictor
@@ -174,37 +174,38 @@ def finetune(
 
     seed = check_seed(seed)
     if model != "pretrained":
-        TrainedModel.load(model)  # what is wrong with it is told before the table is read
+        TrainedModel.load(model)  # raise what is wrong with it before the table is read
     output = Output(as_json)
-    given = _given(
+    changed = _drop_unset(
         steps=steps, learning_rate=learning_rate, batch=batch, batch_cells=batch_cells, seed=seed
     )
-    training = replace(FINETUNING, **given)
+    training = replace(FINETUNING, **changed)
     completer = Completer(model, seed=seed, device=device, validation=validation)
-    completer.fit_table(_shown(options, table, split), features=read_features(features))
+    completer.fit_table(_read_table(options, table, split), features=read_features(features))
     output.line(*completer.notes_)
     with progress_bar() as progress:
         completer.finetune(training=training, progress=progress)
     assert isinstance(completer.predictor_, ModelPredictor)
     completer.predictor_.trained.save(out)
-    _end(output, completer.predictor_.trained, out)
+    _report_trained(output, completer.predictor_.trained, out)
 
 
 @report_errors
 def pretrain(
-    out: Annotated[Path, typer.Option(help="The folder for the model; one begun there goes on.")],
-    order: Annotated[int, typer.Option(help="Axes of the tables.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder for the model; a run there is resumed.")],
+    order: Annotated[int, typer.Option(help="Number of axes of the tables.")] = 2,
     steps: Annotated[int | None, typer.Option(help="Gradient steps, one table in each.")] = None,
-    cells: Annotated[int | None, typer.Option(help="Cells of a table, at most.")] = None,
+    cells: Annotated[int | None, typer.Option(help="Maximum number of cells of a table.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes that draw tables; all cores but one.")
+        int | None,
+        typer.Option(min=0, help="Processes that draw tables; default: all cores but one."),
     ] = None,
     save_every: SaveEvery = 60.0,
     seed: Seed = 0,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on synthetic tables alone, for tables of any kind. Ctrl-C saves."""
+    """Train a model on synthetic tables alone, for tables of any kind. Ctrl-C saves the run."""
     _check_out(out, force=False, resume=True)
     from exchangeable.pretraining.curriculum import make_curriculum
     from exchangeable.pretraining.pretrain import pretrain as pretrain_model
@@ -212,7 +213,7 @@ def pretrain(
     from exchangeable.runtime.random import check_seed
     from exchangeable.training.execution import Execution
 
-    settings = _given(order=order, steps=steps, cells=cells)
+    settings = _drop_unset(order=order, steps=steps, cells=cells)
     curriculum = make_curriculum(seed=check_seed(seed), **settings)
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - 1)
@@ -230,20 +231,20 @@ def pretrain(
     output.fact(out=str(out), error=error, steps=trained.facts["steps"])
     output.finish(
         f"pretrained: {trained.facts['steps']:,} steps; error on other tables {error:.4f} of that "
-        f"of what it starts from; saved in {out}"
+        f"of the closed-form start; saved in {out}"
     )
 
 
-def _given(**settings: Any) -> dict[str, Any]:
-    """Those that were given; others stay as they are."""
+def _drop_unset(**settings: Any) -> dict[str, Any]:
+    """Return the settings without those that are None."""
     return {name: setting for name, setting in settings.items() if setting is not None}
 
 
-def _end(output: Output, trained: TrainedModel, out: Path) -> None:
+def _report_trained(output: Output, trained: TrainedModel, out: Path) -> None:
     facts = {name.replace(" ", "_"): fact for name, fact in trained.facts.items()}
     output.fact(out=str(out), **facts)
-    judged = trained.facts.get("validation RMSE")
-    rmse = "" if judged is None else f", validation RMSE {judged:.4f}"
+    error = trained.facts.get("validation RMSE")
+    rmse = "" if error is None else f", validation RMSE {error:.4f}"
     step = f"best at step {trained.facts['best step']:,} of {trained.facts['steps']:,}"
     output.finish(f"trained {trained.name}: {step}{rmse}; saved in {out}")
 
@@ -264,15 +265,15 @@ def _check_precision(precision: str) -> None:
         raise InputError(f"precision must be auto, float32 or bfloat16, but is {precision!r}")
 
 
-def _shown(options: TableOptions, name: str, split: str | None) -> Table:
-    """The table, or what a split of it shows for training."""
+def _read_table(options: TableOptions, name: str, split: str | None) -> Table:
+    """Read a table, or the training and validation cells of one of its splits."""
     import numpy as np
 
     table, dataset = open_table(name, options)
     if split is None:
         return table
-    known = {} if dataset is None else dataset.splits
-    if split not in known:
-        listed = ", ".join(known) or "none"
+    splits = {} if dataset is None else dataset.splits
+    if split not in splits:
+        listed = ", ".join(splits) or "none"
         raise InputError(f"split must be one that comes with the data ({listed}), but is {split!r}")
-    return table.take(np.concatenate([known[split].train, known[split].validation]))
+    return table.take(np.concatenate([splits[split].train, splits[split].validation]))

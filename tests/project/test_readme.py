@@ -61,6 +61,20 @@ def test_the_example_of_a_model_predicts_as_many_cells_as_it_queries():
     assert names["memory"].shape == (4, 4)
 
 
+def test_the_recipes_for_contributors_implement_the_interfaces_that_they_name():
+    from exchangeable.baselines import Baseline, FittedBaseline
+    from exchangeable.nn.pools import Pool
+
+    names, _ = run("CONTRIBUTING.md")
+    for made, interface in (("Median", Baseline), ("FittedMedian", FittedBaseline)):
+        wanted = {*vars(interface), *interface.__annotations__}
+        assert {n for n in wanted if n[0] != "_"} <= {
+            *dir(names[made]),
+            *names[made].__annotations__,
+        }
+    assert {n for n in vars(names["RootMeanSquarePool"]) if n[0] != "_"} <= set(dir(Pool))
+
+
 @pytest.mark.parametrize("page", [page for page in WITH_CODE if page != "CONTRIBUTING.md"])
 def test_pages_use_public_names_only(page):
     for block in WITH_CODE[page]:

@@ -115,8 +115,8 @@ def replace_features(
     """Return the features with those of ``axis`` replaced by one new member's."""
     if features is None:
         return None
-    given = new or (None,) * len(features)
-    return tuple(given[a] if a == axis and f is not None else f for a, f in enumerate(features))
+    added = new or (None,) * len(features)
+    return tuple(added[a] if a == axis and f is not None else f for a, f in enumerate(features))
 
 
 def _touched_groups(index: Tensor, axes: Axes, old: GroupIndex, new: GroupIndex) -> Tensor:

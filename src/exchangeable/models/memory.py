@@ -151,7 +151,7 @@ class MemoryModel(nn.Module):
 
         The outputs are those of ``forward`` on the two parts, but the cells are sorted once,
         however often others are hidden. With a ``plan``, activations are not kept for the
-        backward pass, which is exact all the same. Of several processes each returns the
+        backward pass, which is exact all the same. Each of several processes returns the
         outputs for its own share of the cells. ``prior_values`` (E, K) are the channels of all
         cells from a prior that was fitted without the hidden ones.
         """

@@ -24,7 +24,7 @@ from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
 
 CELLS_PER_CHUNK = 1 << 16
-"""Cells whose means are moved on a scale with ends at a time."""
+"""Cells whose locations on a bounded scale are computed at a time."""
 
 MIN_CELLS_PER_FACTOR = 5
 """Cells that members have on average for each factor. With fewer, false factors stay on, which
@@ -91,7 +91,7 @@ class Prior:
     similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]
     trust: Trust
     holdouts: tuple[Holdout, ...] = ()
-    """Of the trials that ``trust`` comes from."""
+    """The trials that ``trust`` was found on."""
 
     @classmethod
     def of(
@@ -208,12 +208,11 @@ def _fit(
     # Large tables need few rounds, small ones many.
     sweeps = min(max(CELL_SWEEPS // len(values), MIN_SWEEPS), MAX_SWEEPS)
     factorization = VariationalFactorization(rank, sweeps)
-    part = (HOLDOUT_PARTS * pseudo_random_shares(values - biases.predict(index)[0])).long()
+    part_of_cell = (HOLDOUT_PARTS * pseudo_random_shares(values - biases.predict(index)[0])).long()
+    parts = min(math.ceil(TARGET_HELD_OUT / len(values) * HOLDOUT_PARTS), MAX_HOLDOUTS)
     holdouts: list[Holdout] = []
-    for number in range(
-        min(math.ceil(TARGET_HELD_OUT / len(values) * HOLDOUT_PARTS), MAX_HOLDOUTS)
-    ):
-        mask = part == number
+    for part in range(parts):
+        mask = part_of_cell == part
         if mask.any() and not mask.all():
             seen, seen_values = index[~mask], values[~mask]
             before = BIASES.posterior_of(seen, seen_values, shape, start=biases.grown(shape))

@@ -73,9 +73,9 @@ class Stream:
         self.readouts: list[Any] = []
         self.store = ActivationStore(plan.activations, len(self.bounds), plan.folder)
 
-    def chunk(self, number: int) -> Support:
+    def cells_in(self, chunk: int) -> Support:
         """Return the cells of one chunk."""
-        return self.cells.part(*self.bounds[number], remember=len(self.cells) <= MAX_SORTED_CELLS)
+        return self.cells.part(*self.bounds[chunk], remember=len(self.cells) <= MAX_SORTED_CELLS)
 
     def condition(
         self,
@@ -91,11 +91,11 @@ class Stream:
         """
         for level, layer in enumerate(self.layers):
             total = None
-            for number in range(len(self.bounds)):
-                cells = self.chunk(number)
-                values, pools = layer.pool_cells(self._enter(level, number), cells)
-                self._keep(level, number, values, for_backward=keep_for_backward)
-                share = (level + (number + 1) / len(self.bounds)) / len(self.layers)
+            for chunk in range(len(self.bounds)):
+                cells = self.cells_in(chunk)
+                values, pools = layer.pool_cells(self._enter(level, chunk), cells)
+                self._keep(level, chunk, values, for_backward=keep_for_backward)
+                share = (level + (chunk + 1) / len(self.bounds)) / len(self.layers)
                 self.progress.at(share, f"reading {len(self.cells):,} cells")
                 if len(self.bounds) == 1 and self.processes.size == 1:
                     total = pools
@@ -118,42 +118,42 @@ class Stream:
         """Return the last layer's outputs for cells that only read, or for all: (Q, O)."""
         last = len(self.layers) - 1
         outputs = []
-        for number in range(len(self.bounds)):
-            cells = self.chunk(number)
-            y = self.layers[last].read(self.activations(last, number), cells, self.readouts[last])
+        for chunk in range(len(self.bounds)):
+            cells = self.cells_in(chunk)
+            y = self.layers[last].read(self.activations(last, chunk), cells, self.readouts[last])
             outputs.append(y if all_cells or cells.writers is None else y[~cells.writers])
         return torch.cat(outputs)
 
-    def activations(self, level: int, number: int) -> Tensor:
+    def activations(self, level: int, chunk: int) -> Tensor:
         """Return a chunk's activations before a layer that it has entered."""
-        if self.store.has(level, number):
-            return self.store.get(level, number).to(self.values.device)
-        values, cells = self._inputs(number), self.chunk(number)
+        if self.store.has(level, chunk):
+            return self.store.get(level, chunk).to(self.values.device)
+        values, cells = self._inputs(chunk), self.cells_in(chunk)
         for before in range(level):
             values = self.layers[before].read(values, cells, self.readouts[before])
         return values
 
-    def _enter(self, level: int, number: int) -> Tensor:
+    def _enter(self, level: int, chunk: int) -> Tensor:
         """Compute a chunk's activations when it enters a layer for the first time."""
         if level == 0 or self.plan.activations == "recompute":
-            return self.activations(level, number)
-        cells, before = self.chunk(number), self.activations(level - 1, number)
+            return self.activations(level, chunk)
+        cells, before = self.cells_in(chunk), self.activations(level - 1, chunk)
         return self.layers[level - 1].read(before, cells, self.readouts[level - 1])
 
-    def _keep(self, level: int, number: int, values: Tensor, *, for_backward: bool) -> None:
+    def _keep(self, level: int, chunk: int, values: Tensor, *, for_backward: bool) -> None:
         """Store a chunk's activations for the next layer, and for a backward pass."""
         is_input = level == 0 and not values.requires_grad  # inputs are quickly made again
         if self.plan.activations == "recompute" or is_input:
             return
         if level < len(self.layers) - 1 or for_backward:
-            self.store.put(level, number, values)
+            self.store.put(level, chunk, values)
         if not for_backward:
-            self.store.drop(level - 1, number)
+            self.store.drop(level - 1, chunk)
 
-    def _inputs(self, number: int) -> Tensor:
-        first, last = self.bounds[number]
+    def _inputs(self, chunk: int) -> Tensor:
+        first, last = self.bounds[chunk]
         values = self.start(self.values[first:last])
-        writers = self.chunk(number).writers
+        writers = self.cells_in(chunk).writers
         if writers is not None:
             values = values * writers.unsqueeze(1).to(values.dtype)
         if self.prior_values is None:

@@ -54,54 +54,61 @@ class _Backward:
         self.stream, self.parameters = stream, parameters
         self.gradients: dict[int, Tensor] = {}
         plan = stream.plan
+        # Gradients of the activations before a layer.
         self.above = ActivationStore(plan.activations, len(stream.bounds), plan.folder)
-        """Gradients of the activations before a layer."""
 
     def run(self, gradient: Tensor) -> list[Tensor | None]:
         """Return the gradient of each parameter, from the cells of this process."""
         stream, chunks = self.stream, range(len(self.stream.bounds))
-        outer = _split_by_chunk(gradient, [stream.chunk(number) for number in chunks])
+        outer = _split_by_chunk(gradient, [stream.cells_in(chunk) for chunk in chunks])
         for level in reversed(range(len(stream.layers))):
-            layer, total = stream.layers[level], stream.pools[level]
+            layer = stream.layers[level]
             weights = [w for w in self.parameters if w.requires_grad and _belongs_to(w, layer)]
-            poolings = layer.poolings
-            sums = [part.detach().requires_grad_() for part in pool_states.sums(poolings, total)]
-            leaves = pool_states.with_sums(poolings, total, sums)
-            readout = layer.readout(leaves, features_at(level, stream.features))
-            rows = [row for row in tensors_in(readout) if row.requires_grad]
-            copies = [row.detach().requires_grad_() for row in rows]
-            copied = _replace_tensors(readout, dict(zip(map(id, rows), copies, strict=True)))
-            row_gradients = [torch.zeros_like(row) for row in rows]
-            for number in chunks:
-                below = self._below(level, number)
-                y = layer.read(below, stream.chunk(number), copied)
-                inputs = ([below] if level > 0 else []) + copies + weights
-                above = outer[number] if outer else self.above.get(level + 1, number).to(y.device)
-                found = _gradients([y], inputs, [above.to(y.dtype)])
-                if level > 0:
-                    self.above.put(level, number, _or_zeros(found[0], below))
-                    self.above.drop(level + 1, number)
-                    found = found[1:]
-                for row_gradient, more in zip(row_gradients, found, strict=False):
-                    if more is not None:
-                        row_gradient.add_(more)
-                self._add(weights, found[len(copies) :])
-            outer = []
-            found = _gradients(rows, sums + weights, row_gradients)
-            self._add(weights, found[len(sums) :])
-            written = [_or_zeros(f, s) for f, s in zip(found[: len(sums)], sums, strict=True)]
-            written = stream.processes.summed(written)
+            written = self._through_readout(level, outer, weights)
+            outer = []  # from here on the gradients are in self.above
             if level > 0 or weights:
                 self._through_pools(level, written, weights)
         return [self.gradients.get(id(weight)) for weight in self.parameters]
+
+    def _through_readout(
+        self, level: int, outer: list[Tensor], weights: list[Tensor]
+    ) -> list[Tensor]:
+        """Pass gradients from a layer's outputs to its inputs; return those of the pools' sums."""
+        stream, layer = self.stream, self.stream.layers[level]
+        poolings, total = layer.poolings, stream.pools[level]
+        sums = [part.detach().requires_grad_() for part in pool_states.sums(poolings, total)]
+        leaves = pool_states.with_sums(poolings, total, sums)
+        readout = layer.readout(leaves, features_at(level, stream.features))
+        rows = [row for row in tensors_in(readout) if row.requires_grad]
+        copies = [row.detach().requires_grad_() for row in rows]
+        copied = _replace_tensors(readout, dict(zip(map(id, rows), copies, strict=True)))
+        row_gradients = [torch.zeros_like(row) for row in rows]
+        for chunk in range(len(stream.bounds)):
+            below = self._below(level, chunk)
+            y = layer.read(below, stream.cells_in(chunk), copied)
+            inputs = ([below] if level > 0 else []) + copies + weights
+            above = outer[chunk] if outer else self.above.get(level + 1, chunk).to(y.device)
+            gradients = _gradients([y], inputs, [above.to(y.dtype)])
+            if level > 0:
+                self.above.put(level, chunk, _or_zeros(gradients[0], below))
+                self.above.drop(level + 1, chunk)
+                gradients = gradients[1:]
+            for row_gradient, more in zip(row_gradients, gradients, strict=False):
+                if more is not None:
+                    row_gradient.add_(more)
+            self._add(weights, gradients[len(copies) :])
+        gradients = _gradients(rows, sums + weights, row_gradients)
+        self._add(weights, gradients[len(sums) :])
+        pairs = zip(gradients[: len(sums)], sums, strict=True)
+        return stream.processes.summed([_or_zeros(gradient, like) for gradient, like in pairs])
 
     def _through_pools(self, level: int, written: list[Tensor], weights: list[Tensor]) -> None:
         """Pass the gradients of pools on to the cells that wrote them."""
         stream, layer = self.stream, self.stream.layers[level]
         poolings = layer.poolings
-        for number in range(len(stream.bounds)):
-            below = self._below(level, number)
-            cells = stream.chunk(number)
+        for chunk in range(len(stream.bounds)):
+            below = self._below(level, chunk)
+            cells = stream.cells_in(chunk)
             _, pools = layer.pool_cells(below, cells)
             shares = pool_states.align(poolings, pools, stream.pools[level], cells)
             local = pool_states.slice_groups(poolings, written, cells)
@@ -109,18 +116,18 @@ class _Backward:
             pairs_with_gradient = [(share, g) for share, g in pairs if share.requires_grad]
             if not pairs_with_gradient:
                 continue
-            outputs, gradients = zip(*pairs_with_gradient, strict=True)
-            found = _gradients(outputs, ([below] if level > 0 else []) + weights, gradients)
+            outputs, above = zip(*pairs_with_gradient, strict=True)
+            gradients = _gradients(outputs, ([below] if level > 0 else []) + weights, above)
             if level > 0:
-                read = self.above.get(level, number).to(below.device)
-                self.above.put(level, number, read + _or_zeros(found[0], below))
-                found = found[1:]
-            self._add(weights, found)
+                read = self.above.get(level, chunk).to(below.device)
+                self.above.put(level, chunk, read + _or_zeros(gradients[0], below))
+                gradients = gradients[1:]
+            self._add(weights, gradients)
 
-    def _below(self, level: int, number: int) -> Tensor:
+    def _below(self, level: int, chunk: int) -> Tensor:
         """Return a chunk's activations before a layer, as a leaf of autograd."""
         with torch.no_grad():
-            below = self.stream.activations(level, number)
+            below = self.stream.activations(level, chunk)
         return below.detach().requires_grad_(level > 0)
 
     def _add(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:

@@ -4,7 +4,10 @@ import math
 import os
 import re
 import signal
+import subprocess
+import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -631,3 +634,12 @@ def test_shares_to_judge_with_are_shares():
     for wrong in ((), (0.0,), (1.5,)):
         with pytest.raises(InputError, match="judged_shares must be one or more above 0"):
             TrainingConfig(judged_shares=wrong)
+
+
+def test_training_needs_neither_polars_nor_safetensors():
+    """As on a machine that has only what models are computed with."""
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('polars', 'safetensors', 'sklearn', 'typer')); "
+        "import exchangeable.training.loop, exchangeable.pretraining.synthetic, paper.lib.runs"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

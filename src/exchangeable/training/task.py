@@ -11,7 +11,6 @@ from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.cells import Cells
 from exchangeable.data.splits import by_share
 from exchangeable.errors import InputError
-from exchangeable.runtime import checkpoint
 from exchangeable.values.codecs import Codec, ValueStats, encoder
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ class Task:
 
     def fingerprint(self) -> str:
         """Return a hash of all that is trained and validated on."""
+        from exchangeable.runtime import checkpoint  # needs safetensors, which training does not
+
         arrays = [self.observed, self.validation]
         tensors = [t for array in arrays for t in (array.support.index, array.values)]
         tensors += [f for f in self.features or () if f is not None]
@@ -71,6 +72,8 @@ def facts_of(
     cells: Cells, split: ValidationSplit | None = None, members: TableFeatures | None = None
 ) -> dict[str, Any]:
     """Describe what a model was trained on, without the cells themselves."""
+    from exchangeable.runtime import checkpoint
+
     return {
         "data": checkpoint.fingerprint(cells.index, cells.values),
         "cells": len(cells),

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
+
 from tests.support.service_engine import FILM, MEMBER, NUMBERED, fit_bias, open_engine
 
 from exchangeable import Completer

@@ -2,16 +2,16 @@
 
 import json
 import logging
+import os
+import shutil
 import socket
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
 pytest.importorskip("httpx2", reason="needs httpx2")
-import os
-import shutil
-from types import SimpleNamespace
 
 from fastapi.testclient import TestClient
 from tests.support.service_engine import FRAME, NUMBERED

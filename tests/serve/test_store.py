@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 
-
 import sqlalchemy as sa
 from tests.support import postgres
 from tests.support.service_engine import open_engine
@@ -18,14 +17,6 @@ from exchangeable.data.table import Table
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve.facts import MAX_LABEL_LENGTH, Facts
 from exchangeable.serve.store import Store
-
-
-@pytest.fixture
-def engine(tmp_path):
-    made = open_engine(tmp_path)
-    yield made
-    made.close()
-
 
 FRAME = pl.DataFrame(
     {

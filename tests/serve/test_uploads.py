@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
 pytest.importorskip("httpx2", reason="needs httpx2")
+
 from tests.support.service_engine import FRAME
 
 

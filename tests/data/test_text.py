@@ -474,4 +474,7 @@ def test_a_name_too_long_for_a_file_is_refused():
 
 
 def test_options_do_not_go_with_a_dataset():
-    assert_refused(run("film-club", "--scale", "real"), "give no options")
+    assert_refused(
+        run("film-club", "--scale", "real"),
+        "film-club is a dataset with fixed columns: it takes no table options",
+    )

@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint docs soak clean
+.PHONY: setup demo test lint docs package soak clean
 
 setup: .venv/.ready
 
@@ -27,6 +27,10 @@ test: lint
 # The documentation's site, in out/site. Warnings are errors; nothing is loaded from the network.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
+
+# The wheel, alone in a bare environment, completes a table.
+package: setup
+	.ci/package $(BIN)/python
 
 # What the service must stand, at length: half an hour and more. The page needs Debian's chromium, and
 # npm for what looks for faults of accessibility; PostgreSQL its server's programs; ML-1M its data.

@@ -25,7 +25,7 @@ from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedMo
 from exchangeable.values.codecs import Codec, ScaleFree, encoder
 
 MIN_RMSE = 1e-9
-"""Smallest error that is told from 0, where errors are divided."""
+"""Lower bound of an error, so that errors can be divided and their logarithms taken."""
 
 
 def pretrain(curriculum: Curriculum, execution: Execution) -> TrainedModel:

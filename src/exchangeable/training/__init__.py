@@ -1,7 +1,7 @@
 """Training: settings, samplers and masks, the loop, and trained models that are saved and loaded.
 
 ``train_model`` trains a model or a recipe on a ``task`` and resumes runs; ``loop`` takes the steps
-of a ``run`` over the examples of ``masking``, as an ``execution`` says.
+of a ``run`` over the examples of ``masking``; ``execution`` holds device, memory and folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a run is executed: where, in which precision, within which memory and time, saved where."""
+"""Execution of a run: device, precision, memory, time limit, folder and progress."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from exchangeable.runtime.progress import SILENT, Progress
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is executed. Only device and precision affect the weights, by rounding."""
+    """Settings of execution; only device and precision affect the weights, by rounding."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: Precision = "auto"
     folder: Path | None = None
-    """Where the run is saved at intervals and at the end; none: it is not saved."""
+    """Folder in which the run is saved at intervals and at the end; none: it is not saved."""
     save_every: float = 60.0
     """Seconds between two saves."""
     seconds: float = math.inf
@@ -29,7 +29,7 @@ class Execution:
     memory: int | None = None
     """Bytes that may be used; none: most of what is free."""
     plan: Plan | None = None
-    """How cells pass through the model where a step over all of them would not fit."""
+    """Chunks in which cells pass through the model where all of them would not fit in memory."""
     processes: Processes = ALONE
     """Which processes share the cells; the first of them saves."""
     workers: int = 0

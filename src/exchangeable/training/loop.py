@@ -46,7 +46,7 @@ class Examples(Protocol):
 
     @property
     def preparation(self) -> str:
-        """What ``prepare`` does, to be shown while it takes long; empty where it is quick."""
+        """Text to show while ``prepare`` takes long; empty where it is quick."""
         ...
 
     def prepare(self, execution: Execution) -> None:
@@ -206,7 +206,7 @@ def _out_of_patience(run: Run) -> bool:
 
 
 def _describe_step(run: Run, loss: float, cells: int, seconds: float, steps: int) -> str:
-    """Describe in a line where the run is, given what it did in how many seconds."""
+    """Describe the last step in a line, with the speed of those since the start."""
     validation = (
         f", validation RMSE {run.history[-1]['validation_rmse']:.4f}" if run.history else ""
     )

@@ -1,4 +1,4 @@
-"""What a run is trained on: observed cells, validation cells, and a record of both."""
+"""The task of a run: cells to train on, cells to validate on, and a record of both."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def train_recipe(
 ) -> TrainedModel:
     """Train a recipe's model on the cells, some of which are held out for validation.
 
-    What is not given is as in the recipe, with the seed of the split.
+    Settings that are not given are those of the recipe, with the seed of the split.
     """
     recipe, codec = find_recipe(name), codec_for(cells.scale, encoding)
     sizes, features = ((), None) if members is None else (members.sizes, members.to_tensors())

@@ -58,7 +58,7 @@ class TrainedModel:
     name: str
     """Name in tables of results: that of the recipe, or the user's."""
     facts: dict[str, Any]
-    """What the model was trained on, and its validation error."""
+    """Record of the data that the model was trained on, and its validation error."""
 
     def check(self, order: int) -> None:
         """Raise unless the model can complete tables of this order from a memory."""

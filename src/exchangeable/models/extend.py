@@ -14,7 +14,7 @@ from exchangeable.arrays.support import Support
 from exchangeable.models.stream import features_at
 from exchangeable.nn import pool_states
 from exchangeable.nn.layers import Layer, LayerReadout
-from exchangeable.nn.pool_states import Pools
+from exchangeable.nn.pool_states import PoolStates
 from exchangeable.nn.pools import GroupReadout
 
 Layers = Sequence[Layer[Any, Any]]
@@ -22,13 +22,13 @@ Layers = Sequence[Layer[Any, Any]]
 
 def extend_pools(
     layers: Layers,
-    pools: Sequence[Pools],
+    pools: Sequence[PoolStates],
     readouts: Sequence[LayerReadout],
     old: GroupIndex,
     cells: Support,
     values: Tensor,
     features: FeatureTensors | None,
-) -> tuple[tuple[Pools, ...], tuple[LayerReadout, ...]]:
+) -> tuple[tuple[PoolStates, ...], tuple[LayerReadout, ...]]:
     """Add new cells to the pools of all layers; return the pools and readouts of all groups.
 
     ``cells`` are numbered by the new group index and enter the first layer as ``values``; ``old``

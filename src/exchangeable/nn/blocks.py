@@ -13,7 +13,7 @@ from exchangeable.arrays.grid import AnyCells, Grid
 from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Activation, Epilogue, apply_epilogue
 from exchangeable.nn.layers import ArrayOrTensor, Layer, LayerReadout, P, R
-from exchangeable.nn.pool_states import Poolings, Pools
+from exchangeable.nn.pool_states import Poolings, PoolStates
 from exchangeable.nn.pooling import spread
 from exchangeable.nn.pools import GroupReadout, MeanPool, uniform
 
@@ -106,7 +106,7 @@ class ExchangeableBlock(Layer[P, R]):
         self.linear.check_features(features, shape)
 
 
-class FactorLayer(Layer[Pools, LayerReadout]):
+class FactorLayer(Layer[PoolStates, LayerReadout]):
     """Summarise every member by a vector, and give each cell the vectors of its members.
 
     The vectors are means of the observed cells' values along each axis, optionally passed
@@ -143,18 +143,18 @@ class FactorLayer(Layer[Pools, LayerReadout]):
     def poolings(self) -> Poolings:
         return {(axis,): (self.pool,) for axis in range(self.order)}
 
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
+    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
         return pool_states.write(self.poolings, values, cells)
 
-    def factors(self, pools: Pools) -> tuple[Tensor, ...]:
+    def factors(self, pools: PoolStates) -> tuple[Tensor, ...]:
         """Return one tensor per axis, (N, size), or of a grid's shape with that axis only."""
         return tuple(self._factor(pools, axis) for axis in range(self.order))
 
-    def _factor(self, pools: Pools, axis: int) -> Tensor:
+    def _factor(self, pools: PoolStates, axis: int) -> Tensor:
         mean = self.pool.summarise(pools.states[(axis,)][0])
         return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
 
-    def readout(self, pools: Pools, features: FeatureTensors | None = None) -> LayerReadout:
+    def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
         on = {axes: GroupReadout(self._factor(pools, axes[0]), ()) for axes in pools.states}
         return LayerReadout(on, pools.dropout_mask)
 

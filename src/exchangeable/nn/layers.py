@@ -20,7 +20,7 @@ from exchangeable.arrays.grid import AnyCells, AnyGroups, Grid
 from exchangeable.arrays.groups import Axes, proper_subsets
 from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Epilogue, add_in_place, combine
-from exchangeable.nn.pool_states import Poolings, Pools
+from exchangeable.nn.pool_states import Poolings, PoolStates
 from exchangeable.nn.pools import GroupReadout, Modules, PooledTerm, Pooling, uniform
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", ExchangeableArray, Tensor)
@@ -125,7 +125,7 @@ def grid_of(dense: Tensor) -> Grid:
     return Grid(tuple(dense.shape[:-1]), dense.device)
 
 
-class ExchangeableLinear(Layer[Pools, LayerReadout]):
+class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
     """The most expressive linear map that commutes with permuting each axis (Theorem 5.1).
 
     There is a weight matrix for every subset S of the axes, applied to the pool of the
@@ -203,10 +203,10 @@ class ExchangeableLinear(Layer[Pools, LayerReadout]):
     def poolings(self) -> Poolings:
         return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
 
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
+    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
         return pool_states.write(self.poolings, values, cells)
 
-    def readout(self, pools: Pools, features: FeatureTensors | None = None) -> LayerReadout:
+    def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
         on = {}
         for axes, term in zip(self.axes, self.terms, strict=True):
             if axes not in pools.states:

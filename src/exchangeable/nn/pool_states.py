@@ -23,7 +23,7 @@ from exchangeable.nn.segments import has_kernels
 Poolings = Mapping[Axes, Sequence[Pool]]
 
 
-class Pools(NamedTuple):
+class PoolStates(NamedTuple):
     """What a layer keeps of the observed cells: for each subset of the axes, a state per pool."""
 
     states: Mapping[Axes, tuple[State, ...]]
@@ -31,7 +31,7 @@ class Pools(NamedTuple):
     """A factor per channel, (O,), 0 where it is dropped: the same for all cells, queries too."""
 
 
-def write(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, Pools]:
+def write(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
     """Return the values of cells, (E, K), and their pools; see ``Layer.pool_cells``."""
     if isinstance(cells, Support) and values.is_cuda and _can_fuse(poolings, values):
         return _write_fused(poolings, values, cells)
@@ -43,7 +43,7 @@ def write(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, 
         return pool.write(values, cells.groups(axes))
 
     states = {axes: tuple(state(p, axes) for p in pools) for axes, pools in poolings.items()}
-    return values, Pools(states)
+    return values, PoolStates(states)
 
 
 def _scores(poolings: Poolings, values: Tensor) -> dict[AttentionPool, Tensor]:
@@ -71,7 +71,7 @@ def _attention_scores(pools: Sequence[Pool]) -> Tensor | None:
     return next((pool.scores for pool in pools if isinstance(pool, AttentionPool)), None)
 
 
-def _write_fused(poolings: Poolings, values: Tensor, cells: Support) -> tuple[Tensor, Pools]:
+def _write_fused(poolings: Poolings, values: Tensor, cells: Support) -> tuple[Tensor, PoolStates]:
     from exchangeable import kernels
 
     groups = {axes: cells.groups(axes) for axes in poolings}
@@ -98,10 +98,10 @@ def _write_fused(poolings: Poolings, values: Tensor, cells: Support) -> tuple[Te
         return pool.write(values, groups[axes])
 
     states = {axes: tuple(state(p, axes) for p in pools) for axes, pools in poolings.items()}
-    return values, Pools(states)
+    return values, PoolStates(states)
 
 
-def accumulate(poolings: Poolings, total: Pools, part: Pools, cells: Support) -> None:
+def accumulate(poolings: Poolings, total: PoolStates, part: PoolStates, cells: Support) -> None:
     """Add the pools of some more cells to ``total``, in place."""
     for axes, pools in poolings.items():
         for pool, old, new in zip(pools, total.states[axes], part.states[axes], strict=True):
@@ -117,7 +117,7 @@ def accumulate(poolings: Poolings, total: Pools, part: Pools, cells: Support) ->
                     target.add_(y)
 
 
-def align(poolings: Poolings, part: Pools, total: Pools, cells: Support) -> Pools:
+def align(poolings: Poolings, part: PoolStates, total: PoolStates, cells: Support) -> PoolStates:
     """Turn the pools of some cells into their share of the total: shares add up to it."""
 
     def share(pool: Pool, axes: Axes, slot: int) -> State:
@@ -129,7 +129,7 @@ def align(poolings: Poolings, part: Pools, total: Pools, cells: Support) -> Pool
     return _for_each_pool(poolings, share, part.dropout_mask)
 
 
-def sums(poolings: Poolings, pools: Pools) -> list[Tensor]:
+def sums(poolings: Poolings, pools: PoolStates) -> list[Tensor]:
     """Return all parts that are sums over cells, in a fixed order."""
     return [
         part
@@ -139,7 +139,7 @@ def sums(poolings: Poolings, pools: Pools) -> list[Tensor]:
     ]
 
 
-def with_sums(poolings: Poolings, pools: Pools, new_sums: Sequence[Tensor]) -> Pools:
+def with_sums(poolings: Poolings, pools: PoolStates, new_sums: Sequence[Tensor]) -> PoolStates:
     """Return the same pools with other sums, in the order of ``sums``."""
     parts = iter(new_sums)
 
@@ -150,7 +150,7 @@ def with_sums(poolings: Poolings, pools: Pools, new_sums: Sequence[Tensor]) -> P
     return _for_each_pool(poolings, fill, pools.dropout_mask)
 
 
-def peaks(poolings: Poolings, pools: Pools) -> list[Tensor]:
+def peaks(poolings: Poolings, pools: PoolStates) -> list[Tensor]:
     """Return the peaks of all states that have one."""
     return [
         state[0]
@@ -160,7 +160,7 @@ def peaks(poolings: Poolings, pools: Pools) -> list[Tensor]:
     ]
 
 
-def raise_peaks(poolings: Poolings, pools: Pools, new_peaks: Sequence[Tensor]) -> Pools:
+def raise_peaks(poolings: Poolings, pools: PoolStates, new_peaks: Sequence[Tensor]) -> PoolStates:
     """Align the pools to other peaks, in the order of ``peaks``."""
     higher = iter(new_peaks)
 
@@ -182,7 +182,7 @@ def slice_groups(poolings: Poolings, tensors: Sequence[Tensor], cells: Support) 
     return [_local(rows, groups) for rows, groups in zip(tensors, groups_of_sums, strict=True)]
 
 
-def empty(poolings: Poolings, like: Pools, group_index: GroupIndex) -> Pools:
+def empty(poolings: Poolings, like: PoolStates, group_index: GroupIndex) -> PoolStates:
     """Make pools without any cell, with the groups of ``group_index``."""
     return _for_each_pool(
         poolings,
@@ -193,7 +193,7 @@ def empty(poolings: Poolings, like: Pools, group_index: GroupIndex) -> Pools:
     )
 
 
-def reindex(poolings: Poolings, pools: Pools, old: GroupIndex, new: GroupIndex) -> Pools:
+def reindex(poolings: Poolings, pools: PoolStates, old: GroupIndex, new: GroupIndex) -> PoolStates:
     """Renumber the pools' groups by a larger group index; groups that are new are empty.
 
     States may have one more group at their end, the empty one of pairs, which stays behind.
@@ -210,8 +210,8 @@ def reindex(poolings: Poolings, pools: Pools, old: GroupIndex, new: GroupIndex) 
 
 
 def merge_into(
-    poolings: Poolings, pools: Pools, sources: Mapping[Axes, Tensor], part: Pools
-) -> Pools:
+    poolings: Poolings, pools: PoolStates, sources: Mapping[Axes, Tensor], part: PoolStates
+) -> PoolStates:
     """Merge the pools of some new cells with the old pools of the groups they meet.
 
     ``sources`` holds the old positions of these groups: beyond the last where one is new.
@@ -239,8 +239,8 @@ def _fill_where(mask: Tensor | None, value: float, rows: Tensor) -> Tensor:
 
 
 def replace_groups(
-    poolings: Poolings, pools: Pools, others: Pools, groups: Mapping[Axes, Tensor]
-) -> Pools:
+    poolings: Poolings, pools: PoolStates, others: PoolStates, groups: Mapping[Axes, Tensor]
+) -> PoolStates:
     """Return the pools with the states of some groups replaced."""
 
     def replace(pool: Pool, axes: Axes, slot: int) -> State:
@@ -252,9 +252,9 @@ def replace_groups(
 
 def _for_each_pool(
     poolings: Poolings, make: Callable[[Pool, Axes, int], State], dropout_mask: Tensor | None
-) -> Pools:
+) -> PoolStates:
     """Make pools with a state for every pool."""
-    return Pools(
+    return PoolStates(
         {
             axes: tuple(make(pool, axes, slot) for slot, pool in enumerate(pools))
             for axes, pools in poolings.items()

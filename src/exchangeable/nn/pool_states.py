@@ -1,7 +1,7 @@
 """The states of all pools of a layer as one object: write, accumulate, merge, reindex.
 
 A layer pools by several subsets of the axes, and on each by one ``Pool`` or more: its
-``poolings``. Its cells write the ``Pools``, one state for each of these.
+``poolings``. Its cells write the ``PoolStates``, one state for each of these.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class _Backward:
             found = _gradients(rows, sums + weights, row_gradients)
             self._add(weights, found[len(sums) :])
             written = [_or_zeros(f, s) for f, s in zip(found[: len(sums)], sums, strict=True)]
-            written = stream.processes.summed(written)
+            written = stream.processes.all_sum(written)
             if level > 0 or weights:
                 self._through_pools(level, written, weights)
         return [self.gradients.get(id(weight)) for weight in self.parameters]

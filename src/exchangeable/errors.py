@@ -1,11 +1,11 @@
-"""The errors that people see: in one line, without a traceback."""
+"""Errors that commands and the service show in one line, without a traceback."""
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Wrong input, which a person can mend: what was needed, what came, and where."""
+    """Wrong input that the user can correct: what was needed, what came, and where."""
 
 
 class Failed(RuntimeError):
-    """The input was right, but the work could not be done: what happened, and what is left."""
+    """Correct input whose work failed: what happened, and what was saved."""

@@ -23,7 +23,7 @@ from exchangeable.models.configs import build
 from exchangeable.models.prior import Prior
 from exchangeable.models.stream import Plan
 from exchangeable.nn.pooling import spread
-from exchangeable.runtime.interruption import clear_about_memory
+from exchangeable.runtime.interruption import explain_out_of_memory
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
 from exchangeable.training import plan
@@ -273,5 +273,5 @@ def test_parts_on_a_gpu_are_the_whole(keep):
 
 
 def test_out_of_memory_on_a_gpu_is_one_line():
-    with pytest.raises(Failed, match="out of memory"), clear_about_memory():
+    with pytest.raises(Failed, match="out of memory"), explain_out_of_memory():
         torch.empty(2**45, device="cuda")

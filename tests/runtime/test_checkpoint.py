@@ -291,11 +291,11 @@ def test_a_forged_manifest_cannot_name_what_lies_elsewhere(tmp_path, name):
         (lambda m: m["files"]["README.md"].update(size=-1), "README.md must have at most -1"),
         (lambda m: m["files"]["README.md"].update(size=10**30), "README.md must have 1,000"),
         (lambda m: m["files"]["README.md"].pop("sha256"), "its sha256 is another"),
-        (lambda m: m.update(files=[]), r"must tell files, but tells \[\]"),
-        (lambda m: m.pop("facts"), "must tell facts, but tells None"),
-        (lambda m: m.update(versions=1), "must tell versions"),
-        (lambda m: m.update(format=True), "must tell format, but tells True"),
-        (lambda m: m.update(format="1"), "must tell format"),
+        (lambda m: m.update(files=[]), r"must hold files, but holds \[\]"),
+        (lambda m: m.pop("facts"), "must hold facts, but holds None"),
+        (lambda m: m.update(versions=1), "must hold versions"),
+        (lambda m: m.update(format=True), "must hold format, but holds True"),
+        (lambda m: m.update(format="1"), "must hold format"),
     ],
 )
 def test_a_forged_manifest_must_say_what_is_needed(tmp_path, change, told):
@@ -398,7 +398,7 @@ def test_what_is_not_a_file_is_not_waited_for(tmp_path):
 def test_nothing_is_parsed_before_all_is_verified(tmp_path, monkeypatch):
     put(tmp_path / "m")
     (tmp_path / "m" / "README.md").write_text("# Model 2\n")
-    monkeypatch.setattr(checkpoint, "_unpacked", lambda *_: pytest.fail("was parsed"))
+    monkeypatch.setattr(checkpoint, "_unpack", lambda *_: pytest.fail("was parsed"))
     with pytest.raises(InputError, match=r"README\.md must be as it was saved"):
         load(tmp_path / "m")
 

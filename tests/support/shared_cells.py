@@ -44,18 +44,18 @@ def computed(processes):
         mine = torch.zeros(int(hide.sum()), 3, dtype=torch.float64)
         before = int(hide[:first].sum())
         mine[before : before + len(outputs)] = outputs.detach()
-        (whole,) = processes.summed([mine])
+        (whole,) = processes.all_sum([mine])
         outputs.square().sum().backward()
         weights = [weight.grad for weight in model.parameters() if weight.grad is not None]
         found[f"{number}.outputs"] = whole
-        for place, gradient in enumerate(processes.summed(weights)):
+        for place, gradient in enumerate(processes.all_sum(weights)):
             found[f"{number}.gradient.{place}"] = gradient
         with torch.no_grad():
             memory = model.eval().condition(x, processes=processes)
             queries = random_array(x.shape, density=1.0).support
             start, stop = processes.share(len(queries))
             own = model.read(memory, queries.take(torch.arange(start, stop)))
-            found[f"{number}.answers"] = processes.gathered(own, len(queries))
+            found[f"{number}.answers"] = processes.all_gather(own, len(queries))
     return {name: tensor.contiguous() for name, tensor in found.items()}
 
 

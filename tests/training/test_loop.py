@@ -25,7 +25,7 @@ from exchangeable.models.configs import (
 from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
 from exchangeable.runtime import checkpoint, devices
-from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
+from exchangeable.runtime.interruption import Interrupted, explain_out_of_memory, stoppable
 from exchangeable.runtime.progress import Progress
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import random_array
@@ -259,11 +259,11 @@ def test_handlers_are_put_back_and_a_second_signal_stops_at_once():
 
 
 def test_out_of_memory_is_one_line_with_the_setting_that_helps():
-    with pytest.raises(Failed, match=r"out of memory.*batch_cells"), clear_about_memory():
+    with pytest.raises(Failed, match=r"out of memory.*batch_cells"), explain_out_of_memory():
         torch.empty(2**60)
-    with pytest.raises(ValueError, match="other"), clear_about_memory():
+    with pytest.raises(ValueError, match="other"), explain_out_of_memory():
         raise ValueError("other")
-    with pytest.raises(RuntimeError, match="unrelated"), clear_about_memory():
+    with pytest.raises(RuntimeError, match="unrelated"), explain_out_of_memory():
         raise RuntimeError("unrelated")
 
 

@@ -252,10 +252,10 @@ def _report_trained(output: Output, trained: TrainedModel, out: Path) -> None:
 def _check_out(out: Path, force: bool, resume: bool = False, advice: str = "") -> None:
     from exchangeable.runtime import checkpoint, folders
 
-    folders.check_replaceable(folders.folder_of(out))
+    folders.check_replaceable(folders.resolve_folder(out))
     if checkpoint.exists(out) and not (force or resume):
         raise InputError(f"{out} is there already; --force replaces it{advice}")
-    above = next(folder for folder in folders.folder_of(out).parents if folder.exists())
+    above = next(folder for folder in folders.resolve_folder(out).parents if folder.exists())
     if not os.access(above, os.W_OK):
         raise InputError(f"{out}: nothing may be written to {above}")
 

@@ -91,7 +91,7 @@ class ModelPredictor:
         queries = Support(coordinates[first:last].to(self.device), self.memory.shape)
         with torch.inference_mode():
             outputs = self.trained.model.read(self.memory, queries, CELLS_PER_READ)
-        outputs = self.processes.gathered(outputs, len(index))
+        outputs = self.processes.all_gather(outputs, len(index))
         distribution = self.trained.codec.read(outputs.double().cpu(), self.stats)
         return self.calibration.apply(distribution)
 

@@ -167,9 +167,9 @@ def _sum_over_processes(layer: Layer[Any, Any], pools: T, processes: Processes) 
     if processes.size == 1:
         return pools
     poolings = layer.poolings
-    peaks = processes.largest(pool_states.peaks(poolings, pools))  # type: ignore[arg-type]
+    peaks = processes.all_max(pool_states.peaks(poolings, pools))  # type: ignore[arg-type]
     raised = pool_states.raise_peaks(poolings, pools, peaks)  # type: ignore[arg-type]
-    sums = processes.summed(pool_states.sums(poolings, raised))
+    sums = processes.all_sum(pool_states.sums(poolings, raised))
     return pool_states.with_sums(poolings, raised, sums)  # type: ignore[return-value]
 
 

@@ -100,7 +100,7 @@ class _Backward:
         gradients = _gradients(rows, sums + weights, row_gradients)
         self._add(weights, gradients[len(sums) :])
         pairs = zip(gradients[: len(sums)], sums, strict=True)
-        return stream.processes.summed([_or_zeros(gradient, like) for gradient, like in pairs])
+        return stream.processes.all_sum([_or_zeros(gradient, like) for gradient, like in pairs])
 
     def _through_pools(self, level: int, written: list[Tensor], weights: list[Tensor]) -> None:
         """Pass the gradients of pools on to the cells that wrote them."""

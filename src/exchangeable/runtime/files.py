@@ -1,4 +1,4 @@
-"""Files that appear only when they are whole."""
+"""Files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from exchangeable.errors import Failed
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a file beside ``path``, and put it there when all of it is on the disk."""
-    place = path.resolve()  # a link stays one, and what it leads to is replaced
-    temporary = place.with_name(f".{place.name}.new-{os.getpid()}")
+    """Let ``write`` fill a file beside ``path``, and rename it when all of it is on the disk."""
+    target = path.resolve()  # a link stays, and the file behind it is replaced
+    temporary = target.with_name(f".{target.name}.new-{os.getpid()}")
     try:
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.replace(place)
+        temporary.replace(target)
     except OSError as error:
         raise Failed(f"{path} could not be written: {error.strerror or error}") from None
     finally:

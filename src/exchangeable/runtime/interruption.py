@@ -1,4 +1,4 @@
-"""Stopping in an orderly way: at Ctrl-C and SIGTERM, and when memory runs out."""
+"""Orderly stops: at Ctrl-C and SIGTERM, and when memory runs out."""
 
 from __future__ import annotations
 
@@ -14,45 +14,46 @@ from exchangeable.errors import Failed
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was asked to stop, did so after a step, and says what is left of it.
+    """A run stopped after a step on request; the message says what was saved.
 
-    Not an ordinary error: whoever goes on after errors is not to go on after this one.
+    Not an ``Exception``, so that code that continues after errors stops too.
     """
 
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Within, Ctrl-C and SIGTERM only note that someone wants to stop; a second one stops at once.
+    """Record the first Ctrl-C or SIGTERM instead of stopping; a second one stops at once.
 
-    Signals reach the main thread alone; elsewhere nothing changes.
+    Yields a function that tells whether a stop was requested. Signals reach the main thread
+    only; in other threads nothing changes.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        if len(asked) > 1:
+    def record(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {one: signal.signal(one, record) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
 
 
 @contextmanager
-def clear_about_memory() -> Iterator[None]:
-    """Turn running out of memory into one line with the settings that help."""
+def explain_out_of_memory() -> Iterator[None]:
+    """Turn out-of-memory errors into one line with the settings that help."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise Failed(_ADVICE) from error
     except RuntimeError as error:
-        if "can't allocate memory" not in str(error):  # how torch says it on a CPU
+        if "can't allocate memory" not in str(error):  # torch's message on a CPU
             raise
         raise Failed(_ADVICE) from error
 

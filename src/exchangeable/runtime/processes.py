@@ -1,8 +1,8 @@
-"""Several processes that share the cells of a table: pools are summed over all of them.
+"""Processes that share the cells of a table, and sum their pools.
 
-Every process goes through its own share of the cells, and after each layer the pools of all are
-added up, so that each has the pools of the whole table. Under ``torchrun`` the commands do so by
-themselves; a single process is the special case in which nothing has to be exchanged.
+Every process computes its share of the cells, and after each layer the pools of all are summed,
+so that each has the pools of the whole table. Under ``torchrun`` the commands do so by
+themselves; a single process is the special case without any exchange.
 """
 
 from __future__ import annotations
@@ -19,67 +19,67 @@ from torch import distributed as dist
 
 from exchangeable.errors import Failed
 
-_PATIENCE = timedelta(minutes=10)
+_TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Which of how many processes this is."""
+    """The rank of this process, and the number of all."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and talks."""
+        """Whether this is the process that writes files and output."""
         return self.rank == 0
 
     @property
     def home(self) -> torch.device:
-        """Where messages of any kind can be sent from."""
+        """Device from which all kinds of messages can be sent."""
         return torch.device("cpu")
 
-    def share(self, number: int) -> tuple[int, int]:
-        """Where this process' share of ``number`` things starts and stops."""
-        return number * self.rank // self.size, number * (self.rank + 1) // self.size
+    def share(self, total: int) -> tuple[int, int]:
+        """Return start and stop of this process' share of ``total`` items."""
+        return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
-    def summed(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """The sum over all processes of each tensor."""
-        return self._reduced(parts, dist.ReduceOp.SUM)
+    def all_sum(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Sum each tensor over all processes."""
+        return self._reduce(parts, dist.ReduceOp.SUM)
 
-    def largest(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """The largest over all processes of each tensor, element by element."""
-        return self._reduced(parts, dist.ReduceOp.MAX)
+    def all_max(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Maximum of each tensor over all processes, element by element."""
+        return self._reduce(parts, dist.ReduceOp.MAX)
 
-    def gathered(self, own: Tensor, number: int) -> Tensor:
-        """The rows of all processes' shares of ``number`` rows, one after the other."""
+    def all_gather(self, part: Tensor, total: int) -> Tensor:
+        """Concatenate the rows of all processes' shares of ``total`` rows."""
         if self.size == 1:
-            return own
-        shares = [Processes(rank, self.size).share(number) for rank in range(self.size)]
-        rows = [own.new_empty(stop - start, *own.shape[1:]) for start, stop in shares]
-        if len({len(part) for part in rows}) == 1:
-            _told(lambda: dist.all_gather(rows, own.contiguous()))
+            return part
+        shares = [Processes(rank, self.size).share(total) for rank in range(self.size)]
+        rows = [part.new_empty(stop - start, *part.shape[1:]) for start, stop in shares]
+        if len({len(share) for share in rows}) == 1:
+            _exchange(lambda: dist.all_gather(rows, part.contiguous()))
             return torch.cat(rows)
         # Shares differ by a row at most, so the longer ones set the length of all.
-        longest = max(len(part) for part in rows)
-        padded = own.new_zeros(longest, *own.shape[1:])
-        padded[: len(own)] = own
-        spacious = [torch.empty_like(padded) for _ in rows]
-        _told(lambda: dist.all_gather(spacious, padded))
-        return torch.cat([all_[: len(part)] for all_, part in zip(spacious, rows, strict=True)])
+        longest = max(len(share) for share in rows)
+        padded = part.new_zeros(longest, *part.shape[1:])
+        padded[: len(part)] = part
+        received = [torch.empty_like(padded) for _ in rows]
+        _exchange(lambda: dist.all_gather(received, padded))
+        return torch.cat([all_[: len(share)] for all_, share in zip(received, rows, strict=True)])
 
     def any(self, here: bool) -> bool:
-        """Whether something is so in one of the processes, which all of them hear."""
+        """Whether ``here`` is true in any process; all processes get the same result."""
         if self.size == 1:
             return here
-        return bool(self.largest([torch.tensor([float(here)], device=self.home)])[0])
+        return bool(self.all_max([torch.tensor([float(here)], device=self.home)])[0])
 
-    def _reduced(self, parts: Sequence[Tensor], how: dist.ReduceOp.RedOpType) -> list[Tensor]:
+    def _reduce(self, parts: Sequence[Tensor], operation: dist.ReduceOp.RedOpType) -> list[Tensor]:
         if self.size == 1 or not parts:
             return list(parts)
         # One message instead of many.
         flat = torch.cat([part.reshape(-1) for part in parts])
-        _told(lambda: dist.all_reduce(flat, how))
+        _exchange(lambda: dist.all_reduce(flat, operation))
         pieces = flat.split([part.numel() for part in parts])
         return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
 
@@ -89,7 +89,7 @@ ALONE = Processes()
 
 @contextmanager
 def join_processes() -> Iterator[Processes]:
-    """Which of the processes that ``torchrun`` started this one is; without it, it is alone."""
+    """Join the processes that ``torchrun`` started; without it, yield ``ALONE``."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or "RANK" not in os.environ:
         yield ALONE
@@ -97,18 +97,18 @@ def join_processes() -> Iterator[Processes]:
     gpus = torch.cuda.device_count()
     if gpus:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % gpus)
-    # Each kind of tensor by its own means: what is on a CPU cannot be sent by NCCL.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=_PATIENCE)
+    # Two backends, since NCCL cannot send CPU tensors.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=_TIMEOUT)
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
 
 
-def _told(exchange: Callable[[], object]) -> None:
-    """Exchange, or say in one line that another process is gone."""
+def _exchange(communicate: Callable[[], object]) -> None:
+    """Communicate; raise a one-line error if another process is gone."""
     try:
-        exchange()
+        communicate()
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise Failed(f"another process of this job is gone: {reason}") from None

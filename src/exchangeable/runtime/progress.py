@@ -1,4 +1,4 @@
-"""How long computations report how far they are: one object, passed down and split into parts."""
+"""Progress of long computations: one object, passed down and split into parts."""
 
 from __future__ import annotations
 

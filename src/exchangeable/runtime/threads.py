@@ -1,4 +1,4 @@
-"""How many threads are worth their while."""
+"""The number of threads that pays off for a table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 # Training steps over 7,000 cells took 43 ms with one thread and 40 with two, over 76,000 cells 315
 # and 230. A factorization of 5,000 cells took 1.5 s with one, and 37 with two on a busy machine.
-_ENOUGH = 20_000
+_MIN_CELLS = 20_000
 
 
 @contextmanager
 def threads_for(cells: int, device: torch.device) -> Iterator[None]:
-    """One thread for small tables: two gain nothing there, and lose much on a busy machine."""
+    """Use one thread for small tables: two gain nothing there, and lose much on a busy machine."""
     before = torch.get_num_threads()
-    if device.type == "cpu" and cells < _ENOUGH:
+    if device.type == "cpu" and cells < _MIN_CELLS:
         torch.set_num_threads(1)
     try:
         yield

@@ -18,7 +18,7 @@ from torch import Tensor
 from exchangeable.errors import Failed, InputError
 from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime.devices import autocast
-from exchangeable.runtime.interruption import Interrupted, clear_about_memory, stoppable
+from exchangeable.runtime.interruption import Interrupted, explain_out_of_memory, stoppable
 from exchangeable.runtime.processes import Processes
 from exchangeable.runtime.threads import threads_for
 from exchangeable.training.cuda_graph import CapturedStep
@@ -79,7 +79,7 @@ def train(
     _check_hidden(run, execution)
     with (
         stoppable() as stop_requested,
-        clear_about_memory(),
+        explain_out_of_memory(),
         threads_for(examples.cells, run.device),
     ):
         if examples.preparation:
@@ -138,7 +138,7 @@ def take_step(
     run.optimiser.param_groups[0]["lr"] = config.rate(run.step)
     run.optimiser.zero_grad()
     loss.backward()
-    (total,) = processes.summed([loss.detach()])
+    (total,) = processes.all_sum([loss.detach()])
     check_finite("loss", float(total), run.step)
     _sum_gradients(run.model, processes)
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
@@ -196,7 +196,7 @@ def _sum_gradients(model: MemoryModel, processes: Processes) -> None:
     if processes.size > 1:
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
-        for weight, total in zip(weights, processes.summed(gradients), strict=True):
+        for weight, total in zip(weights, processes.all_sum(gradients), strict=True):
             weight.grad = total
 
 

@@ -12,7 +12,7 @@ from exchangeable.models.configs import (
     ResidualConfig,
     build,
 )
-from exchangeable.runtime.interruption import clear_about_memory
+from exchangeable.runtime.interruption import explain_out_of_memory
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.codecs import Codec
 
@@ -110,7 +110,7 @@ def resize(config: ModelConfig, width: int | None = None, depth: int | None = No
     depth = config.depth if depth is None else depth
     try:
         resized = replace(config, width=width, depth=depth)
-        with clear_about_memory():
+        with explain_out_of_memory():
             build(resized)  # some sizes do not go together, which only the layers can check
     except ValueError as error:
         raise InputError(str(error)) from None

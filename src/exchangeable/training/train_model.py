@@ -185,6 +185,6 @@ def _check_ranks_agree(
     else:
         step = -1.0 if before is None else float(before[1]["step"])
     bounds = torch.tensor([step, -step])
-    (largest,) = processes.largest([bounds.to(processes.home)])
+    (largest,) = processes.all_max([bounds.to(processes.home)])
     if float(largest[0]) != -float(largest[1]):
         raise InputError("every process must see the same folder to resume, but they differ")

@@ -49,7 +49,7 @@ def predict_cells(
     )
     first, last = processes.share(len(queries))
     mine = Support(queries.index[first:last], queries.shape)
-    return processes.gathered(model.read(memory, mine, CELLS_PER_READ), len(queries))
+    return processes.all_gather(model.read(memory, mine, CELLS_PER_READ), len(queries))
 
 
 def validation_sets(model: MemoryModel, task: Task, config: TrainingConfig) -> list[ValidationSet]:

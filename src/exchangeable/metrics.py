@@ -1,7 +1,7 @@
-"""How right answers are, and whether one model's are better than another's.
+"""Metrics of predictions, and tests whether one model predicts better than another.
 
-Every metric wants an answer for every cell: a missing one is refused, as leaving it out
-would flatter whoever did not answer.
+Every metric needs a prediction for every cell: a missing one is an error, as leaving it out
+would flatter the model that lacks it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def rmse(truth: ArrayLike, answers: ArrayLike) -> float:
-    """The root of the mean squared error.
+    """Root mean squared error.
 
     >>> rmse([1, 2], [1, 4])
     1.4142135623730951
@@ -28,22 +28,22 @@ def rmse(truth: ArrayLike, answers: ArrayLike) -> float:
 
 
 def mae(truth: ArrayLike, answers: ArrayLike) -> float:
-    """The mean absolute error."""
+    """Mean absolute error."""
     actual, answered = _numbers(truth=truth, answers=answers)
     return float(np.abs(actual - answered).mean())
 
 
 def log_likelihood(log_probabilities: ArrayLike) -> float:
-    """The mean of the logarithms of the probabilities, or densities, given to the truth.
+    """Mean log probability, or log density, of the truth.
 
-    A cell that was held to be impossible (-inf) is refused: it would drown all others.
+    A cell predicted to be impossible (-inf) is an error: it would dominate all others.
     """
     (logarithms,) = _numbers(log_probabilities=log_probabilities)
     return float(logarithms.mean())
 
 
 def coverage(truth: ArrayLike, intervals: ArrayLike) -> float:
-    """The share of cells whose truth lies in their interval (Q, 2), ends included."""
+    """Share of cells whose truth lies in their interval (Q, 2), ends included."""
     ends = _array("intervals", intervals)
     if ends.ndim != 2 or ends.shape[1] != 2:
         raise InputError(f"intervals must have shape (Q, 2), but have shape {ends.shape}")
@@ -59,11 +59,11 @@ def coverage(truth: ArrayLike, intervals: ArrayLike) -> float:
 
 
 def concordance(truth: ArrayLike, answers: ArrayLike) -> float:
-    """The share of pairs of different truth that the answers put in the right order.
+    """Share of pairs with different truth that the predictions rank correctly.
 
-    A pair of equal answers counts half, so that knowing nothing gives 0.5. It follows from
+    A pair of equal predictions counts half, so that constant predictions give 0.5. It follows from
 
-        tau_b = (right - wrong) / sqrt(pairs of different truth * pairs of different answers)
+        tau_b = (right - wrong) / sqrt(pairs of different truth * pairs of different predictions)
     """
     from scipy.stats import kendalltau  # half a second to import, which other metrics do not need
 
@@ -72,17 +72,17 @@ def concordance(truth: ArrayLike, answers: ArrayLike) -> float:
     if untied == 0:
         raise InputError("concordance needs two different values in truth, but found one")
     if differing == 0:
-        return 0.5  # where tau is not defined
+        return 0.5  # tau is not defined
     tau = kendalltau(actual, answered).statistic
     return float(np.clip((1 + tau * np.sqrt(differing / untied)) / 2, 0, 1))
 
 
 def ndcg(truth: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 10) -> float:
-    """How much of the gain of the best list of ``n`` each group gets; the mean over groups.
+    """Discounted gain of the first ``n`` of a group, relative to the best list; mean over groups.
 
     The gain of a cell is its truth above the smallest truth of all, discounted by the
-    logarithm of its place; equal answers share the gains of their places. Groups in which
-    no order is better than another, as all truth is equal, are left out.
+    logarithm of its position; equal predictions share the gains of their positions. Groups
+    whose truth is all equal are left out.
     """
     from sklearn.metrics import ndcg_score  # a second to import
 
@@ -103,11 +103,11 @@ def ndcg(truth: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 10) -
 
 
 def recall(relevant: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 10) -> float:
-    """The share of a group's relevant cells among its ``n`` best answers; the mean over groups.
+    """Share of a group's relevant cells among its ``n`` highest predictions; mean over groups.
 
-    Where a group has more relevant cells than ``n``, finding ``n`` is all. Of equal answers
-    at the border each has the same chance to be in, and the expected number counts. Groups
-    without a relevant cell are left out.
+    In a group with more than ``n`` relevant cells the share is of ``n``. Equal predictions at
+    the border have equal chances, and the expected number counts. Groups without a relevant
+    cell are left out.
     """
     wanted = _array("relevant", relevant)
     if wanted.dtype != np.bool_:
@@ -132,20 +132,21 @@ def recall(relevant: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 
 
 @dataclass(frozen=True)
 class Spread:
-    """What several seeds gave."""
+    """Mean and deviation of a metric over several seeds."""
 
     mean: float
     deviation: float | None
-    """The sample standard deviation; one seed has none."""
+    """Sample standard deviation; None for one seed."""
     number: int
+    """Number of seeds."""
 
     def __str__(self) -> str:
-        told = f"{self.mean:.3f}"
-        return told if self.deviation is None else f"{told} ± {self.deviation:.3f}"
+        mean = f"{self.mean:.3f}"
+        return mean if self.deviation is None else f"{mean} ± {self.deviation:.3f}"
 
 
 def over_seeds(values: ArrayLike) -> Spread:
-    """Mean and deviation of a metric over seeds.
+    """Return mean and deviation of a metric over seeds.
 
     >>> print(over_seeds([0.913, 0.915, 0.917]), over_seeds([0.915]), sep=", ")
     0.915 ± 0.002, 0.915
@@ -157,33 +158,33 @@ def over_seeds(values: ArrayLike) -> Spread:
 
 @dataclass(frozen=True)
 class Paired:
-    """By how much one model's RMSE is above another's on the same cells."""
+    """Difference of two models' RMSE on the same cells."""
 
     difference: float
-    """Below 0 where the first is better."""
+    """RMSE of the first less that of the second: below 0 if the first is better."""
     low: float
     high: float
     """Ends of the 95 % interval."""
     p: float
-    """The chance of so clear a difference, either way, if there were none."""
+    """Two-sided p-value of the difference."""
 
 
 def paired_bootstrap(
     truth: ArrayLike, one: ArrayLike, other: ArrayLike, *, draws: int = 2000, seed: int = 0
 ) -> Paired:
-    """The difference in RMSE, ``one`` less ``other``, had other cells been drawn.
+    """Bootstrap the difference in RMSE, ``one`` less ``other``, over cells.
 
-    Cells are drawn with replacement, the same for both, since errors on one cell go together.
+    Cells are drawn with replacement, the same for both, since errors on one cell are correlated.
     """
     actual, first, second = _numbers(truth=truth, one=one, other=other)
     _check_whole("draws", draws, 1)
     _check_whole("seed", seed, 0)
     squares = np.stack([(first - actual) ** 2, (second - actual) ** 2])  # (2, Q)
     generator = np.random.default_rng(seed)
-    # One draw at a time: all of them at once would need draws x cells of memory.
+    # One draw at a time: all together would need draws x cells of memory.
     drawn = np.array([_difference(squares, generator) for _ in range(draws)])
     low, high = np.quantile(drawn, [0.025, 0.975])
-    # The draws that contradict the sign; one more, as a p of 0 is never known from draws.
+    # The draws that contradict the sign, plus one, since draws cannot show a p of 0.
     against = 1 + min((drawn <= 0).sum(), (drawn >= 0).sum())
     mine, others = np.sqrt(squares.mean(axis=1))
     p = min(1.0, 2 * against / (draws + 1))
@@ -198,13 +199,13 @@ def _difference(squares: Floats, generator: np.random.Generator) -> float:
 
 
 def _untied_pairs(values: Floats) -> int:
-    """The number of pairs of different values."""
+    """Return the number of pairs of different values."""
     _, counts = np.unique(values, return_counts=True)
     return (len(values) ** 2 - int((counts**2).sum())) // 2
 
 
 def _numbers(**given: ArrayLike) -> list[Floats]:
-    """Lists of finite numbers, one for each cell, under the names they have outside."""
+    """Convert to arrays of finite numbers, one per cell; errors use the names of the arguments."""
     arrays = [_finite(name, values) for name, values in given.items()]
     for name, array in zip(given, arrays, strict=True):
         if len(array) != len(arrays[0]):
@@ -241,7 +242,7 @@ def _array(name: str, values: ArrayLike) -> NDArray[Any]:
 
 
 def _groups(groups: ArrayLike, cells: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The number of each cell's group, and the sizes of the groups."""
+    """Return the group of each cell, and the sizes of the groups."""
     given = _array("groups", groups)
     if given.shape != (cells,):
         raise InputError(f"groups must have shape ({cells},), but have shape {given.shape}")

@@ -1,4 +1,4 @@
-"""Checks for your own layers and models: random arrays, equivariance, independent queries."""
+"""Checks for layers and models: random arrays, equivariance, independent queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def random_array(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> ExchangeableArray:
-    """Normal values in a random share ``density`` of the cells, stored in random order.
+    """Draw normal values in a random share ``density`` of the cells, stored in random order.
 
     >>> random_array((4, 3), density=0.5, channels=2)
     ExchangeableArray(4 x 3, 6 cells, 2 channels)
@@ -37,7 +37,7 @@ def random_array(
 
 
 def random_relabelling(shape: Sequence[int], *, joint: bool = False, seed: int = 0) -> list[Tensor]:
-    """A permutation for each axis, or one that all axes share."""
+    """Draw a permutation for each axis, or one that all axes share."""
     generator = torch.Generator().manual_seed(seed)
     if joint:
         return [torch.randperm(shape[0], generator=generator)] * len(shape)
@@ -52,11 +52,11 @@ def assert_equivariant(
     seed: int = 0,
     rtol: float = 1e-10,
 ) -> None:
-    """Assert that relabelling the axes before ``layer`` or after it comes to the same.
+    """Assert that relabelling the axes before or after ``layer`` gives the same result.
 
-    The cells are shuffled as well, so a layer that reads the order in which they happen to
-    be stored is found out too. ``joint`` relabels all axes alike. ``rtol`` is relative to
-    the largest value that comes out.
+    The cells are shuffled as well, so a layer that depends on the order in which they are
+    stored fails too. ``joint`` relabels all axes alike. ``rtol`` is relative to the largest
+    value of the result.
 
     >>> from exchangeable import ExchangeableLinear
     >>> layer = ExchangeableLinear(2, 3, order=2).double()
@@ -78,12 +78,12 @@ def assert_queries_independent(
     seed: int = 0,
     rtol: float = 1e-10,
 ) -> None:
-    """Assert that answers stay when cells are asked alone, in chunks, and of a relabelled table."""
+    """Assert that predictions are the same for single queries, chunks and a relabelled table."""
     __tracebackhide__ = True
     together = model(observed, queries)
-    for position, answer in enumerate(together):
+    for position, prediction in enumerate(together):
         one = torch.tensor([position], device=queries.index.device)
-        assert_same(model(observed, queries.take(one))[0], answer, rtol)
+        assert_same(model(observed, queries.take(one))[0], prediction, rtol)
     memory = model.condition(observed)
     for size in {1, 2, max(len(queries) // 2, 1)}:
         assert_same(model.read(memory, queries, chunk_size=size), together, rtol)
@@ -91,11 +91,11 @@ def assert_queries_independent(
     relabelling = random_relabelling(observed.shape, seed=seed)
     columns = zip(relabelling, queries.index.T, strict=True)
     renamed = torch.stack([names.to(column.device)[column] for names, column in columns], dim=1)
-    elsewhere = model(
+    relabelled = model(
         observed.relabel(relabelling).take(_shuffle(observed, seed)),
         Support(renamed, observed.shape),
     )
-    assert_same(elsewhere, together, rtol)
+    assert_same(relabelled, together, rtol)
 
 
 def assert_same(one: Tensor, other: Tensor, rtol: float = 1e-10) -> None:
@@ -108,5 +108,5 @@ def assert_same(one: Tensor, other: Tensor, rtol: float = 1e-10) -> None:
 
 
 def _shuffle(array: ExchangeableArray, seed: int) -> Tensor:
-    order = torch.randperm(len(array), generator=torch.Generator().manual_seed(seed))
-    return order.to(array.values.device)
+    permutation = torch.randperm(len(array), generator=torch.Generator().manual_seed(seed))
+    return permutation.to(array.values.device)

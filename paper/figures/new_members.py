@@ -1,4 +1,4 @@
-"""New users and films: trained on ML-100K, shown p % of a part of ML-1M, asked for the rest.
+"""New users and films: trained on ML-100K, shown p % of a part of ML-1M, the rest predicted.
 
     python -m paper.figures.new_members --device cuda
 

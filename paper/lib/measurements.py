@@ -1,4 +1,4 @@
-"""What the pictures show, asked of the package: weights, pools, samples, a completed table."""
+"""What the drawings show, computed by the package: weights, pools, samples, a completed table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def pooled_with(shape: Shape, axes: Axes, cell: Shape) -> NDArray[np.bool_]:
 
 
 MIDDLE = 3.0
-"""Of ratings 1-5: what the model of the film club calls 0."""
+"""The rating of 1 to 5 that the model of the film club encodes as 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ def passed_through(model: FactorizedAutoencoder, table: Floats) -> Completed:
 
 
 SEED = 200
-"""Of the draws that are shown. With it every row and column that was chosen has a drawn cell."""
+"""Seed of the draws that are shown. With it every row and column that was chosen has a drawn cell."""
 
 
 def skewed(shape: tuple[int, int] = (14, 20)) -> Support:

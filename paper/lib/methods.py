@@ -125,7 +125,7 @@ def factorized(problem: Problem, *, released: bool = False, elementwise: bool = 
 
 
 def factorized_hiding(problem: Problem) -> Deep:
-    """As released, but asked for cells that it does not see, as the self-supervised model is."""
+    """As released, but trained to predict hidden cells, as the self-supervised model is."""
     made = factorized(problem, released=True)
     training = replace(
         made.training, hide="rows", hide_least=0.05, hide_most=0.5, average=0.98, steps=8000
@@ -144,7 +144,7 @@ def _steps(problem: Problem) -> int:
 # Ours ------------------------------------------------------------------------------------
 
 WIDTH = {"ml-100k": 64, "ml-1m": 64, "davis": 64, "kiba": 64}
-"""Of the model, by table; 32 for others."""
+"""Channels of our model by table; 32 for others."""
 DEPTH = {"ml-100k": 8, "ml-1m": 8}
 """Likewise; 4 for others, which have mean pooling alone."""
 STEPS = {"ml-100k": 1000, "ml-1m": 1600, "davis": 600, "kiba": 600}

@@ -25,9 +25,9 @@ Floats = NDArray[np.float64]
 
 NAMES = ("ml-100k", "ml-1m", "flixster", "douban", "yahoo-music", "davis", "kiba", "lastfm-tags")
 COMPONENTS = 32
-"""Of a similarity of members, as features of them."""
+"""Leading components of a similarity matrix that serve as features of its members."""
 SEEDS = (0, 1, 2)
-"""Of the random splits of tables that have none of their own."""
+"""Seeds of the random splits of tables without published ones."""
 VALIDATION = 0.05
 """Share of the cells that are not for testing on which choices are made."""
 

@@ -122,7 +122,7 @@ def baseline_predictions(
     asked: Index,
     seed: int = 0,
 ) -> Distribution:
-    """Of a baseline that is fitted to some cells, for others."""
+    """Predict some cells by a baseline that is fitted to others."""
     cells = Cells(problem.index[seen], problem.values[seen], problem.shape)
     fitted = _baseline(method, seed).fit(cells)
     mean, variance = (torch.from_numpy(part) for part in fitted.predict(problem.index[asked]))
@@ -269,7 +269,7 @@ def to_json_lines(found: dict[str, Any]) -> str:
 
 
 def commit() -> str:
-    """Of the code that runs; a machine without its history is told by EXCHANGEABLE_COMMIT."""
+    """Return the commit of the code; EXCHANGEABLE_COMMIT overrides it where there is no history."""
     if "EXCHANGEABLE_COMMIT" in os.environ:
         return os.environ["EXCHANGEABLE_COMMIT"]
     try:

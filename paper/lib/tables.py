@@ -1,4 +1,4 @@
-"""Tables of what was run, beside what the paper prints."""
+"""Tables of stored results beside what the paper prints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Row:
     """By column, as the paper prints it."""
     method: str | None = None
     seeds: int | None = None
-    """How many at most; none: as many as are asked for."""
+    """Maximum number of seeds; none: as many as --seeds says."""
     first: bool = False
     """Whether it is run for the first column only."""
 

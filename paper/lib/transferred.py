@@ -1,4 +1,4 @@
-"""A model that was trained on ML-100K alone, and then answers for tables it never saw.
+"""A model that was trained on ML-100K alone and predicts tables that it never saw.
 
 What it is trained on is the training part of u1; its weights are kept, so that the experiments on
 new members and on other datasets share them.
@@ -50,7 +50,7 @@ def settings(method: str, seed: int, **changed: Any) -> Deep:
 def trained(
     method: str, seed: int, device: str, **changed: Any
 ) -> tuple[MemoryModel, Deep, dict[str, Any]]:
-    """From its folder, or trained now; with what is told of how training went."""
+    """Load the model from its folder, or train it now; also returns a summary of the training."""
     # It needs safetensors, which tables can be printed without.
     from exchangeable.training.trained_model import TrainedModel
 
@@ -110,7 +110,7 @@ class Rescaled:
         return self.stars.probabilities()
 
     def log_likelihood(self, values: torch.Tensor) -> torch.Tensor:
-        """Of the bin that a value is in."""
+        """Log-likelihood of the bin that contains each value."""
         stars: torch.Tensor = self.stars.log_likelihood(1 + (values - self.low) / self.step)
         return stars
 

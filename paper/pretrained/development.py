@@ -38,7 +38,7 @@ TESTS = {
 }
 RESULTS = Path(__file__).parent / "results"
 SHARES = (0.3, 0.1, 0.03)
-"""Of ML-100K's cells that are shown, to see how it does where little is known."""
+"""Shares of ML-100K's cells that are shown, to measure accuracy on sparse tables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ def tests() -> Iterator[Asked]:
 
 
 def development() -> Iterator[Asked]:
-    """No test cell is seen or asked about."""
+    """Yield the development tables; no test cell is shown or predicted."""
     problem = problems.load("ml-100k")
     seen, hidden, _ = problem.parts("u1", 0)
     yield Asked("ml-100k", problem, seen, hidden)
@@ -103,7 +103,7 @@ def judged(asked: Asked) -> dict[str, Any]:
 
 
 def predictions_of(name: str, asked: Asked) -> Distribution:
-    """Of a model by its name, for the hidden cells."""
+    """Predict the hidden cells by the model of this name."""
     problem = asked.problem
     completer = Completer(name, device="cpu", scale=problem.scale.kind)
     completer.fit(problem.index[asked.seen], problem.values[asked.seen])

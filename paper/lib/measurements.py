@@ -133,7 +133,7 @@ def passed_through(model: FactorizedAutoencoder, table: Floats) -> Completed:
 
 
 SEED = 200
-"""Seed of the draws that are shown. With it every row and column that was chosen has a drawn cell."""
+"""Seed of the draws that are shown. With it every chosen row and column has a drawn cell."""
 
 
 def skewed(shape: tuple[int, int] = (14, 20)) -> Support:

@@ -212,7 +212,7 @@ def _ours_scores(
 
 
 def _with_asked(data: Problem, cells: Index) -> tuple[Problem, Index, Index]:
-    """Append the queried cells; return the positions of the table's own cells and of the queries."""
+    """Append the queried cells; return the positions of the table's cells and of the queries."""
     index = np.concatenate([data.index, cells])
     values = np.append(data.values, np.zeros(len(cells)))
     own, further = np.split(np.arange(len(index)), [len(data.index)])

@@ -29,7 +29,7 @@ completer.predict([("bob", "Alien"), ("cleo", "Heat")])
 def write_table(path: Path, rows: int = 100) -> None:
     """Ratings of 20 users and 15 films, a tenth of them without a value."""
     generator = random.Random(0)
-    cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big"), ("cleo", "Alien")]
+    cells = [(user, film) for user in range(20) for film in range(15)]
     lines = ["user,film,rating"]
     for place, (user, film) in enumerate(generator.sample(cells, rows)):
         rating = "" if place % 10 == 0 else str(generator.randint(1, 5))

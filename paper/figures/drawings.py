@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from exchangeable import Support
 from exchangeable.arrays.groups import Axes, proper_subsets
 from exchangeable.errors import InputError
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 from paper.lib.canvas import (
     BLANK,
     EMPTY,
@@ -379,7 +379,8 @@ def draw(name: str, folder: Path) -> Path:
         figure = PICTURES[name]()
         # Without the version of matplotlib the same drawing is the same file.
         how = {"dpi": 150, "format": "png", "metadata": {"Software": None}}
-        write_whole(path, lambda place: figure.savefig(place, **how))
+        with whole_file(path) as target:
+            figure.savefig(target, **how)
     return path
 
 

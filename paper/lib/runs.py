@@ -30,7 +30,7 @@ from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
 from exchangeable.models.configs import build
 from exchangeable.models.memory import MemoryModel
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.progress import Progress
 from exchangeable.training.execution import Execution
 from exchangeable.training.loop import train
@@ -252,7 +252,8 @@ def keep(found: dict[str, Any], folder: Path | None = None) -> None:
     """Write a run to its file, whole or not at all."""
     path = place_of(found["problem"], found["split"], found["method"], found["seed"], folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda beside: beside.write_text(to_json_lines(found)))
+    with whole_file(path) as target:
+        target.write_text(to_json_lines(found))
 
 
 def to_json_lines(found: dict[str, Any]) -> str:

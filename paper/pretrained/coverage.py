@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 from exchangeable.values.calibration import Calibrated
 from exchangeable.values.distributions import Distribution, OnLevels
 from paper.lib.canvas import INK, SOFT
@@ -92,7 +92,8 @@ def main() -> None:
         if len(panel.lines) > 1:
             panel.legend(fontsize=7, loc="upper left")
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(given.out, lambda beside: figure.savefig(beside, dpi=120, format="png"))
+    with whole_file(given.out) as target:
+        figure.savefig(target, dpi=120, format="png")
     print(f"wrote {given.out}")
 
 

@@ -22,7 +22,7 @@ import torch
 
 from exchangeable import Completer, metrics
 from exchangeable.completion.inputs import encode_queries
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 from exchangeable.values.distributions import Distribution
 from paper.lib import problems, runs
 from paper.lib.command import run_command
@@ -163,7 +163,8 @@ def main() -> None:
 
 def _keep(found: dict[str, Any], place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(place, lambda beside: beside.write_text(runs.to_json_lines(found)))
+    with whole_file(place) as target:
+        target.write_text(runs.to_json_lines(found))
 
 
 if __name__ == "__main__":

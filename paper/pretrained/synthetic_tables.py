@@ -23,7 +23,7 @@ from exchangeable.arrays.cells import Cells
 from exchangeable.arrays.support import Support
 from exchangeable.models.prior import Prior
 from exchangeable.pretraining.synthetic import draw_table
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 from exchangeable.values.codecs import ValueStats
 from paper.lib import problems
 from paper.lib.canvas import INK, SOFT
@@ -179,7 +179,8 @@ def picture(path: Path, number: int) -> None:
         panels[3].legend(fontsize=6)
     below.suptitle(f"{number} draws (grey) and real tables", fontsize=10, color=INK)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda beside: figure.savefig(beside, dpi=120, format="png"))
+    with whole_file(path) as target:
+        figure.savefig(target, dpi=120, format="png")
 
 
 def _points(

@@ -34,7 +34,7 @@ from exchangeable.cli.output import (
 )
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 
 if TYPE_CHECKING:
     from exchangeable.completion.completer import Completer
@@ -111,8 +111,8 @@ def complete(
         if processes.first:
             write_frame(out, filled)
             if report is not None and page is not None:
-                html = page
-                write_whole(report, lambda path: path.write_text(html, encoding="utf-8"))
+                with whole_file(report) as target:
+                    target.write_text(page, encoding="utf-8")
     output.fact(
         out=str(out),
         answered=request.missing,

@@ -27,7 +27,7 @@ from exchangeable.cli.output import (
 )
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 
 if TYPE_CHECKING:
     from exchangeable.evaluation.comparison import Evaluation
@@ -85,7 +85,8 @@ def evaluate(
             progress=progress,
         )
     facts = result.to_json()
-    write_whole(out, lambda path: path.write_text(json.dumps(facts, indent=1)))
+    with whole_file(out) as target:
+        target.write_text(json.dumps(facts, indent=1))
     output = Output(as_json)
     if not as_json:
         _show(result)

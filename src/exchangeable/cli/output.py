@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import typer
 
 from exchangeable.errors import Failed, InputError
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -188,9 +188,8 @@ def check_ending(path: Path) -> None:
 
 def write_frame(path: Path, frame: Any) -> None:
     """Write a frame as CSV, TSV or Parquet, by the ending of the name."""
-    writers = {
-        ".csv": lambda file: frame.write_csv(file),
-        ".tsv": lambda file: frame.write_csv(file, separator="\t"),
-        ".parquet": lambda file: frame.write_parquet(file),
-    }
-    write_whole(path, writers[path.suffix.lower()])
+    with whole_file(path) as target:
+        if path.suffix.lower() == ".parquet":
+            frame.write_parquet(target)
+        else:
+            frame.write_csv(target, separator="\t" if path.suffix.lower() == ".tsv" else ",")

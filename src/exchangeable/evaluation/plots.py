@@ -11,7 +11,7 @@ import numpy as np
 
 from exchangeable.arrays.cells import Floats
 from exchangeable.errors import InputError
-from exchangeable.runtime.files import write_whole
+from exchangeable.runtime.files import whole_file
 
 SOFT, ACCENT = "#9aa5b1", "#1f6f8b"
 
@@ -55,7 +55,8 @@ def bars(
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(axis="x", color="#eeeeee")
     panel.set_axisbelow(True)
-    write_whole(path, lambda target: figure.savefig(target, dpi=120, format="png"))
+    with whole_file(path) as target:
+        figure.savefig(target, dpi=120, format="png")
 
 
 def side_by_side(tables: Mapping[str, Floats], *, across: str, down: str) -> bytes:

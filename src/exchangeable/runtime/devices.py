@@ -5,10 +5,12 @@ from __future__ import annotations
 import numbers
 import os
 import re
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from exchangeable.errors import InputError
 
@@ -85,3 +87,16 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
         # No cache of casts: a CUDA graph cannot refer to a copy that was freed.
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
     return nullcontext()
+
+
+@contextmanager
+def saved_storages() -> Iterator[dict[int, int]]:
+    """Yield a mapping from address to bytes, filled with the storages that autograd saves."""
+    storages: dict[int, int] = {}
+
+    def record(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor.detach()  # with its history, it would keep itself alive for ever
+
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
+        yield storages

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from exchangeable.errors import Failed
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a file beside ``path``, and rename it when all of it is on the disk."""
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to; it is renamed when all of it is on the disk."""
     target = path.resolve()  # a link stays, and the file behind it is replaced
     temporary = target.with_name(f".{target.name}.new-{os.getpid()}")
     try:
-        write(temporary)
+        yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(target)

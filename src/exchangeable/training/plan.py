@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.models.memory import MemoryModel
@@ -14,7 +13,13 @@ from exchangeable.models.plan import (
     max_channels,
 )
 from exchangeable.models.stream import Plan
-from exchangeable.runtime.devices import Precision, autocast, format_size, used_memory
+from exchangeable.runtime.devices import (
+    Precision,
+    autocast,
+    format_size,
+    saved_storages,
+    used_memory,
+)
 from exchangeable.training.task import Task
 from exchangeable.values.codecs import Codec, encoder
 from exchangeable.values.losses import loss_of
@@ -42,14 +47,8 @@ def _measure_saved(model: MemoryModel, codec: Codec, task: Task, cells: int) -> 
     mask[:cells] = True
     sample: ExchangeableArray = task.observed.take(mask)
     hide = torch.arange(len(sample), device=mask.device) % 2 == 1
-    storages: dict[int, int] = {}
-
-    def record(tensor: Tensor) -> Tensor:
-        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor.detach()  # with its history, it would keep itself alive for ever
-
     model.train()
-    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
+    with saved_storages() as storages:
         # All that autograd keeps must live until it was counted, and so must the loss.
         encode = encoder(codec, task.stats)
         prior_values = sample.values.new_ones(len(sample), model.prior_channels).float()

@@ -1,7 +1,7 @@
 """Trace a walk through the package: which modules and rooms call which, and how often.
 
     python tests/support/walk.py                      # of the package that is installed
-    python tests/support/walk.py --source /work/base/src --rooms moves.json
+    python tests/support/walk.py --source ../before/src --rooms moves.json
 
 A crossing is a call of a function in one module from code in another; code of other libraries
 between the two is skipped, so that a layer which torch calls is called by the module that called

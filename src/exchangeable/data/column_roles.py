@@ -94,10 +94,10 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
     if len(columns) < 2 and axes is None:
         raise InputError(f"{name}: two columns or more are needed, but there is {len(columns)}")
     lower = {c: c.strip().lower() for c in columns}
-    value = None if options.value is None else _column(name, columns, options.value)
-    time = None if options.time is None else _column(name, columns, options.time)
+    value = None if options.value is None else _find_column(name, columns, options.value)
+    time = None if options.time is None else _find_column(name, columns, options.time)
     if axes is not None:
-        labels = [_column(name, columns, axis) for axis in axes]
+        labels = [_find_column(name, columns, axis) for axis in axes]
     else:
         members = [c for c in columns if titled and lower[c] in MEMBER_NAMES]
         free = [
@@ -130,7 +130,7 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
     return Roles(tuple(labels), value, time, note)
 
 
-def _column(name: str, columns: Sequence[str], choice: str | int) -> str:
+def _find_column(name: str, columns: Sequence[str], choice: str | int) -> str:
     """Return the column that has this name, or else this number."""
     if isinstance(choice, str) and choice in columns:
         return choice

@@ -22,7 +22,7 @@ from exchangeable.errors import Failed
 from exchangeable.models.configs import build
 from exchangeable.models.prior import Prior
 from exchangeable.models.stream import Plan
-from exchangeable.nn.pooling import spread
+from exchangeable.nn.pooling import unpool
 from exchangeable.runtime.interruption import explain_out_of_memory
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
@@ -153,7 +153,7 @@ def rating_task(shape=(200, 150)):
 def test_the_gradient_of_a_row_that_many_read_is_whole_in_bfloat16():
     pooled = torch.ones(2, 4, dtype=torch.bfloat16, device="cuda", requires_grad=True)
     ids = torch.zeros(50_000, dtype=torch.int64, device="cuda")
-    spread(pooled, Groups(ids, 2)).float().sum().backward()
+    unpool(pooled, Groups(ids, 2)).float().sum().backward()
     assert pooled.grad[0].tolist() == pytest.approx([50_000.0] * 4, rel=0.01)
 
 

@@ -97,10 +97,10 @@ def test_a_grid_pools_as_the_list_of_all_its_cells(shape):
         listed, slices = x.support.groups(axes), grid.groups(axes)
         for pool in (pooling.pool_mean, pooling.pool_sum, pooling.pool_max):
             full = pool(dense, slices).expand(*shape, 4)[order]
-            assert_same(full, pooling.spread(pool(x.values, listed), listed))
+            assert_same(full, pooling.unpool(pool(x.values, listed), listed))
         full = pooling.pool_attention(dense, dense[..., :2] * 2, slices).expand(*shape, 4)[order]
         expected = pooling.pool_attention(x.values, scores, listed)
-        assert_same(full, pooling.spread(expected, listed))
+        assert_same(full, pooling.unpool(expected, listed))
 
 
 def test_an_empty_group_gives_zero_and_least_squares_gives_the_prior():
@@ -239,7 +239,7 @@ def test_the_least_squares_module_is_the_function_with_its_learned_parts():
         features, x.values @ pool.targets, groups, PRIOR, NOISE
     )
     expected = pooling.read_least_squares(features, solution[groups.ids], covariance[groups.ids])
-    summary = pooling.spread(pool.summarise(pool.write(x.values, groups)), groups)
+    summary = pooling.unpool(pool.summarise(pool.write(x.values, groups)), groups)
     assert_same(pool.read(summary, x.values), expected)
 
 

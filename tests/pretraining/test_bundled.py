@@ -141,7 +141,7 @@ def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypat
 
 
 def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
-    comparison = compare_models(completer.cells_, 0, torch.device("cpu"))
+    comparison = compare_models(completer.cells_, torch.device("cpu"))
     assert comparison.hidden >= select.TARGET_HIDDEN
     assert comparison.hidden < 0.3 * len(completer.cells_)
     real = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
@@ -158,7 +158,7 @@ def test_of_a_large_table_some_members_are_tried(completer, monkeypatch):
     kept = np.unique(cells.index[:, 0])
     assert len(cells) == np.isin(own, kept).sum()  # all cells of those that are kept
     assert set(part) == set(range(select.FOLDS))
-    assert 100 < compare_models(completer.cells_, 0, torch.device("cpu")).hidden < 0.5 * len(cells)
+    assert 100 < compare_models(completer.cells_, torch.device("cpu")).hidden < 0.5 * len(cells)
 
 
 def test_a_tie_goes_to_the_pretrained_model():

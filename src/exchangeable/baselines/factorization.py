@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations
 
 import torch
@@ -83,7 +83,7 @@ class MemberSums:
     def members(self) -> int:
         return len(self.starts) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> Tensor:
         """Number of cells of each member: (N,)."""
         return self.starts.diff()

@@ -51,10 +51,10 @@ def find_starts(
 
 def _leading(table: csr_array, count: int) -> tuple[Floats, Floats, Floats]:
     """Return singular vectors (N, K), values descending, and vectors of the other side (N', K)."""
-    from scipy.sparse.linalg import svds
-
     if min(table.shape) <= max(MAX_DENSE_MEMBERS, count):
         return _leading_dense(table, count)
+    from scipy.sparse.linalg import svds  # a fifth of a second to import
+
     # By default ARPACK starts with a random vector, which depends on how members are numbered.
     side = table if table.shape[0] <= table.shape[1] else table.T
     squares = side**2

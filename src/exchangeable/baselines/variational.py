@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar, Self
 
@@ -191,6 +191,14 @@ class VariationalFactorization(_FactorModel):
                 start = with_factors(biases, index, values, self.rank if values.any() else 0)
             _converge(start, sums, values, self.sweeps, self.tolerance, progress)
         return start
+
+    def fit_from(self, biases: FittedFactors, cells: Cells) -> FittedFactors:
+        """Fit as ``fit`` does, from the bias model that was fitted to the same cells."""
+        values = torch.from_numpy(standardise(cells.values)[0])
+        posterior = self.posterior_of(
+            torch.from_numpy(cells.index), values, cells.shape, biases=biases.posterior
+        )
+        return replace(biases, config=self, posterior=posterior)
 
 
 def with_factors(biases: Posterior, index: Tensor, values: Tensor, rank: int) -> Posterior:

@@ -138,9 +138,7 @@ def _choose_model(request: FitRequest, cells: Cells) -> tuple[str, Calibration, 
         return FALLBACK_MODEL, UNCALIBRATED, (reason,)
     if request.features:
         return bundled.NAME, UNCALIBRATED, ()  # it takes none, and conditioning it will say so
-    comparison = compare_models(
-        cells, request.seed, request.device, request.progress, request.memory
-    )
+    comparison = compare_models(cells, request.device, request.progress, request.memory)
     if comparison is None:
         reason = "cells are too few, or too much alike, to hide some and try others"
         return bundled.NAME, UNCALIBRATED, (f"model {bundled.NAME}: {reason}",)

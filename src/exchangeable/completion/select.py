@@ -8,7 +8,7 @@ cells.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,7 +18,8 @@ import torch
 from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import standardise
-from exchangeable.completion.baseline_predictor import fit_baseline
+from exchangeable.baselines.variational import Bias, VariationalFactorization
+from exchangeable.completion.baseline_predictor import BaselinePredictor
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor, score_predictions
 from exchangeable.models.prior import BIASES, pseudo_random_shares
@@ -26,8 +27,8 @@ from exchangeable.pretraining import bundled
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 
-SIMPLER_MODELS = ("bias", "vmf")
-"""Candidates beside the pretrained model."""
+CANDIDATES = (bundled.NAME, "bias", "vmf")
+"""Models that are compared; of equal errors the first wins."""
 
 FOLDS = 10
 """Each cell is in one of these folds; one fold is hidden at a time."""
@@ -87,7 +88,6 @@ class Comparison:
 
 def compare_models(
     cells: Cells,
-    seed: int,
     device: torch.device,
     progress: Progress = SILENT,
     memory: int | None = None,
@@ -102,23 +102,19 @@ def compare_models(
     whole, cells = cells, _limit_cells(cells)
     fold = _assign_folds(cells)
     trained = bundled.bundled_model(len(cells.shape))
-    candidates: dict[str, Callable[[Cells], Predictor]] = {
-        bundled.NAME: partial(ModelPredictor.of, trained, device=device, memory=memory),
-        **{name: partial(fit_baseline, name, seed=seed) for name in SIMPLER_MODELS},
-    }
+    condition = partial(ModelPredictor.of, trained, device=device, memory=memory)
     folds = min(-(-TARGET_HIDDEN * FOLDS // len(cells)), MAX_FOLDS)
     truth: list[Floats] = []
-    means: dict[str, list[Floats]] = {name: [] for name in candidates}
-    ranks: dict[str, list[Floats]] = {name: [] for name in candidates}
+    means: dict[str, list[Floats]] = {name: [] for name in CANDIDATES}
+    ranks: dict[str, list[Floats]] = {name: [] for name in CANDIDATES}
     for number in range(folds):
         hidden = fold == number
         if not 0 < hidden.mean() < MAX_HIDDEN_SHARE:
             continue
         truth.append(cells.values[hidden])
-        for at, (name, candidate) in enumerate(candidates.items()):
-            share = (number + at / len(candidates)) / folds
-            progress.at(share, f"trying {name} on {hidden.sum():,} hidden cells")
-            predictor = candidate(cells.take(~hidden))
+        for at, (name, predictor) in enumerate(_fit_candidates(cells.take(~hidden), condition)):
+            share = (number + (at + 1) / len(CANDIDATES)) / folds
+            progress.at(share, f"tried {name} on {hidden.sum():,} hidden cells")
             mean, rank = predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
             means[name].append(mean)
             ranks[name].append(rank)
@@ -126,6 +122,18 @@ def compare_models(
         return None
     comparison = Comparison.of(np.concatenate(truth), _joined(means), _joined(ranks))
     return comparison if cells is whole else replace(comparison, calibration=UNCALIBRATED)
+
+
+def _fit_candidates(
+    cells: Cells, condition: Callable[[Cells], Predictor]
+) -> Iterator[tuple[str, Predictor]]:
+    """Fit the candidates one after the other; the biases that vmf starts from are fitted once."""
+    yield bundled.NAME, condition(cells)
+    bias, factorization = Bias(), VariationalFactorization()
+    biases = bias.fit(cells)
+    yield "bias", BaselinePredictor("bias", bias, biases, cells.scale)
+    factors = factorization.fit_from(biases, cells)
+    yield "vmf", BaselinePredictor("vmf", factorization, factors, cells.scale)
 
 
 def backtest(model: ModelPredictor, cells: Cells) -> Comparison | None:

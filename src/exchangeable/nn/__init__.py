@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from exchangeable.nn.pooling import pool_max as pool_max
     from exchangeable.nn.pooling import pool_mean as pool_mean
     from exchangeable.nn.pooling import pool_sum as pool_sum
-    from exchangeable.nn.pooling import spread as spread
+    from exchangeable.nn.pooling import unpool as unpool
 
 __getattr__, __dir__ = attach(
     __name__,
@@ -32,7 +32,7 @@ __getattr__, __dir__ = attach(
         "layers": ("ExchangeableLinear", "Layer"),
         "pooling": (
             *("pool_attention", "pool_least_squares", "pool_max", "pool_mean", "pool_sum"),
-            "spread",
+            "unpool",
         ),
     },
 )

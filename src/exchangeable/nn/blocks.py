@@ -14,7 +14,7 @@ from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Activation, Epilogue, apply_epilogue
 from exchangeable.nn.layers import ArrayOrTensor, Layer, LayerReadout, P, R
 from exchangeable.nn.pool_states import Poolings, PoolStates
-from exchangeable.nn.pooling import spread
+from exchangeable.nn.pooling import unpool
 from exchangeable.nn.pools import GroupReadout, MeanPool, uniform
 
 
@@ -165,7 +165,7 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         for axis in range(self.order):
             rows = readout.on[(axis,)].rows
             assert rows is not None
-            factors.append(spread(rows, cells.groups((axis,))).to(values.dtype))
+            factors.append(unpool(rows, cells.groups((axis,))).to(values.dtype))
         if isinstance(cells, Grid):
             factors = [factor.expand(*cells.shape, -1) for factor in factors]
         return apply_epilogue(torch.cat(factors, dim=-1), values, epilogue)

@@ -11,7 +11,7 @@ from torch.nn import LayerNorm, functional
 
 from exchangeable.arrays.grid import AnyGroups
 from exchangeable.arrays.groups import Groups
-from exchangeable.nn.pooling import spread
+from exchangeable.nn.pooling import unpool
 from exchangeable.nn.segments import has_kernels
 
 Activation = Literal["identity", "relu", "leaky_relu", "gated"]
@@ -56,7 +56,7 @@ def combine(
             varying.append((row, groups))
     y = values @ weight if constant is None else _affine(values, weight, constant)
     for row, groups in varying:
-        y = add_in_place(y, spread(row, groups))
+        y = add_in_place(y, unpool(row, groups))
     if extra is not None:
         y = add_in_place(y, extra)
     return apply_epilogue(y, values, epilogue)

@@ -11,7 +11,7 @@ from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.grid import AnyCells, Grid
 from exchangeable.nn.combine import PLAIN, Epilogue, apply_epilogue
 from exchangeable.nn.layers import Layer, check_sizes
-from exchangeable.nn.pooling import pool_mean, spread_members, sum_over
+from exchangeable.nn.pooling import pool_mean, sum_over, unpool_members
 from exchangeable.nn.pools import uniform
 
 Tying = Literal["joint", "paper"]
@@ -106,8 +106,8 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
         if self.tying == "paper":
             w_cell, w_line, w_total = self.weight
             y = values @ w_cell + total.squeeze(0) @ w_total
-            y = y + spread_members(row @ w_line, cells, 0)
-            y = y + spread_members(column @ w_line, cells, 1)
+            y = y + unpool_members(row @ w_line, cells, 0)
+            y = y + unpool_members(column @ w_line, cells, 1)
             return y if self.bias is None else y + self.bias[0]
         w = self.weight
         everywhere = (total @ w[8] + trace @ w[9]).squeeze(0)
@@ -115,9 +115,9 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
         if self.bias is not None:
             everywhere, loop = everywhere + self.bias[0], loop + self.bias[1]
         y = values @ w[0] + _transposed(cells, pools) @ w[1] + everywhere
-        y = y + spread_members(row @ w[2] + column @ w[4] + diagonal @ w[6], cells, 0)
-        y = y + spread_members(row @ w[3] + column @ w[5] + diagonal @ w[7], cells, 1)
-        return y + _on_diagonal(values, cells) * spread_members(loop, cells, 0)
+        y = y + unpool_members(row @ w[2] + column @ w[4] + diagonal @ w[6], cells, 0)
+        y = y + unpool_members(row @ w[3] + column @ w[5] + diagonal @ w[7], cells, 1)
+        return y + _on_diagonal(values, cells) * unpool_members(loop, cells, 0)
 
 
 def _on_diagonal(values: Tensor, cells: AnyCells) -> Tensor:

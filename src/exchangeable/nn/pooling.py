@@ -57,14 +57,14 @@ def _wide(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def spread(pooled: Tensor, groups: AnyGroups) -> Tensor:
+def unpool(pooled: Tensor, groups: AnyGroups) -> Tensor:
     """Give every cell its group's row: (G, ...) -> (E, ...). On a grid, broadcasting does it."""
     if isinstance(groups, GridGroups):
         return pooled
     return gather(pooled, groups)
 
 
-def spread_members(members: Tensor, cells: AnyCells, axis: int) -> Tensor:
+def unpool_members(members: Tensor, cells: AnyCells, axis: int) -> Tensor:
     """Give every cell the row of its member on ``axis``: (N, ...) -> (E, ...)."""
     if isinstance(cells, Grid):
         ahead, behind = (None,) * axis, (None,) * (cells.order - axis - 1)
@@ -105,7 +105,7 @@ def read_mean(state: State) -> Tensor:
 def write_max(values: Tensor, groups: AnyGroups) -> State:
     """Write the state (peak, total, ties, count): sum and number of the cells at the peak."""
     peak = max_over(values.detach(), groups)
-    largest = (_wide(values) == spread(peak, groups)).to(peak.dtype)
+    largest = (_wide(values) == unpool(peak, groups)).to(peak.dtype)
     total = sum_over(_wide(values) * largest, groups)
     return peak, total, sum_over(largest, groups), count_over(values, groups)
 
@@ -136,7 +136,7 @@ def write_attention(values: Tensor, scores: Tensor, groups: AnyGroups) -> State:
     # The peak cancels in the end, so no gradient needs to pass through it.
     peak = max_over(scores.detach(), groups)
     # Cells that only read may lie above it; they are in no sum, but must not overflow either.
-    weight = (_wide(scores) - spread(peak, groups)).clamp(max=0.0).exp()
+    weight = (_wide(scores) - unpool(peak, groups)).clamp(max=0.0).exp()
     sliced = values.unflatten(-1, (scores.shape[-1], -1))
     total = sum_over((weight.unsqueeze(-1) * sliced).flatten(-2), groups)
     return peak, sum_over(weight, groups), total, count_over(values, groups)

@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 
 from exchangeable.arrays.grid import AnyGroups
 from exchangeable.nn import pooling
-from exchangeable.nn.pooling import State, spread
+from exchangeable.nn.pooling import State, unpool
 
 M = TypeVar("M", bound=nn.Module)
 Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]
@@ -292,7 +292,7 @@ class PooledTerm(nn.Module):
         weights = [w for pool, w in zip(self.pools, self.weights, strict=True) if pool.per_cell]
         pools = [pool for pool in self.pools if pool.per_cell]
         for pool, summary, weight in zip(pools, readout.per_cell, weights, strict=True):
-            more = pool.read(spread(summary, groups), values) @ weight
+            more = pool.read(unpool(summary, groups), values) @ weight
             total = more if total is None else total + more
         return total
 

@@ -26,7 +26,7 @@ from exchangeable.nn.pooling import unpool
 from exchangeable.runtime.interruption import explain_out_of_memory
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
-from exchangeable.training import plan
+from exchangeable.training import memory_plan
 from exchangeable.training.execution import Execution
 from exchangeable.training.loop import train
 from exchangeable.training.masking import ExampleSource
@@ -187,7 +187,7 @@ def test_a_step_takes_about_the_memory_that_was_estimated(pooling):
     task = rating_task((1500, 1000))
     cuda = task.to(torch.device("cuda"))
     model = ResidualModel(ResidualConfig(5, 5, width=64, depth=6, pooling=pooling)).cuda()
-    expected = plan.step_memory(model, OneHot(5), cuda, len(task.observed))
+    expected = memory_plan.step_memory(model, OneHot(5), cuda, len(task.observed))
     config = TrainingConfig(steps=2, evaluate_every=100)
     run = Run.start(model, config)
     before = torch.cuda.memory_allocated()

@@ -19,7 +19,7 @@ from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
-from exchangeable.models.plan import plan_reading
+from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.prior import Prior, fit_prior
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress

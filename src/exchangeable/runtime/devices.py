@@ -16,6 +16,9 @@ from exchangeable.errors import InputError
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
+USABLE_SHARE = 0.8
+"""Share of the free memory that is used; the rest is for what was not counted."""
+
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -30,6 +33,12 @@ def free_memory(device: torch.device) -> int:
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):  # not Linux: all memory of the machine
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def available_memory(device: torch.device) -> int:
+    """Return the bytes that one of the processes on this machine may take."""
+    processes = 1 if device.type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return int(USABLE_SHARE * free_memory(device)) // processes
 
 
 def used_memory(device: torch.device) -> int:

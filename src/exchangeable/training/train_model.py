@@ -20,7 +20,7 @@ from exchangeable.training.config import TrainingConfig
 from exchangeable.training.execution import Execution
 from exchangeable.training.loop import Examples, train
 from exchangeable.training.masking import ExampleSource
-from exchangeable.training.plan import plan_step
+from exchangeable.training.memory_plan import plan_step
 from exchangeable.training.recipes import FORMER_NAMES, find_recipe, resize
 from exchangeable.training.run import Run
 from exchangeable.training.task import Task, ValidationSplit, facts_of, task_of

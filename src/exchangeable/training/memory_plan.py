@@ -6,9 +6,8 @@ import torch
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.plan import (
+from exchangeable.models.memory_plan import (
     STORAGE_TEXT,
-    available_memory,
     choose_storage,
     max_channels,
 )
@@ -16,6 +15,7 @@ from exchangeable.models.stream import Plan
 from exchangeable.runtime.devices import (
     Precision,
     autocast,
+    available_memory,
     format_size,
     saved_storages,
     used_memory,

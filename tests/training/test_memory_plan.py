@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from tests.support.training import CODEC, QUICK, SMALL, fresh, learn, task
 
-from exchangeable.models import plan as reading_plans
+from exchangeable.models import memory_plan as reading_plans
 from exchangeable.models.residual import ResidualModel
 from exchangeable.models.stream import Plan
-from exchangeable.training import plan as plans
+from exchangeable.training import memory_plan as plans
 
 
 def test_the_estimate_grows_with_the_cells():

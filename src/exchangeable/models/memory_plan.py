@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from typing import NamedTuple
@@ -13,10 +12,14 @@ from exchangeable.arrays.groups import GroupIndex
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.scratch import Storage
 from exchangeable.models.stream import MAX_SORTED_CELLS, Plan
-from exchangeable.runtime.devices import format_size, free_memory, used_memory
+from exchangeable.runtime.devices import (
+    USABLE_SHARE,
+    available_memory,
+    format_size,
+    free_memory,
+    used_memory,
+)
 
-USABLE_SHARE = 0.8
-"""Share of the free memory that is used; the rest is for what was not counted."""
 SORTED_CELL_BYTES = 50
 """Bytes of a cell whose groups are remembered in order."""
 STORAGE_TEXT = {
@@ -87,9 +90,3 @@ def memory_size(model: MemoryModel, group_index: GroupIndex) -> MemorySize:
 def max_channels(model: MemoryModel) -> int:
     """Return the number of channels of the widest layer."""
     return max(layer.out_channels for layer in model.layers)
-
-
-def available_memory(device: torch.device) -> int:
-    """Return the bytes that one of the processes on this machine may take."""
-    processes = 1 if device.type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return int(USABLE_SHARE * free_memory(device)) // processes

@@ -36,6 +36,7 @@ TITLES = {
     "cp": "CP factorization",
     "bias": "empirical-Bayes bias",
     "vmf": "variational MF of pairs",
+    "bmf": "Bayesian MF of pairs",
     "ours-order-3": "**ours**, order 3",
 }
 BATCH = 16_384
@@ -171,7 +172,7 @@ def scored(method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     elif method == "cp":
         seen, held = (with_negatives(problem, own, base, seed) for own in (known, validation))
         scores = cp(seen, held, flat, seed)
-    elif method in ("bias", "vmf"):
+    elif method in ("bias", "vmf", "bmf"):
         asking, every, places = _with_asked(with_negatives(problem, base, base, seed), flat)
         scores = runs.baseline_predictions(asking, method, every, places, seed).mean().numpy()
     else:

@@ -1,10 +1,10 @@
-"""Users that were never conditioned on, answered from their own cells; against reading everything.
+"""Users that the pretrained model never read, predicted from their own cells.
 
     python -m paper.pretrained.unseen_users           # ML-100K without the test cells of u1
 
-A tenth of the users is kept out. The pretrained model reads the others; then each of these users
-comes with a share of the own cells, which is all that is computed, and the rest are answered. In
-the other column the same cells are read together with all others.
+A tenth of the users is held out, and the model reads the others. Then a share of the cells of each
+held-out user is shown, only these are run, and the user's other cells are predicted. The column
+beside it reads all shown cells together, and bias and Bayesian MF are fitted to the same cells.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import numpy as np
 
 from exchangeable.arrays.cells import Cells
+from exchangeable.baselines import BASELINES
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.metrics import rmse
 from exchangeable.pretraining.bundled import bundled_model
@@ -23,10 +24,11 @@ from paper.lib.problems import Floats, Problem
 
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.9)
 OUT = 0.1
+OTHERS = {"bias": "bias", "bmf": "Bayesian MF"}
 
 
-def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> tuple[float, float]:
-    """RMSE one by one, and with everything read together."""
+def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> list[float]:
+    """RMSE from own cells alone, from all cells together, and of the baselines on all cells."""
     generator = np.random.default_rng([seed, round(1000 * share)])
     strangers = np.flatnonzero(generator.random(problem.shape[0]) < OUT)
     index, values = problem.index[seen], problem.values[seen]
@@ -51,7 +53,10 @@ def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> t
         truth.append(values[wanted])
     known = np.isin(index[:, 0], np.unique(index[shown, 0])) & asked
     exact = together.predict(index[known]).mean().numpy()
-    return rmse(np.concatenate(truth), np.concatenate(alone)), rmse(values[known], exact)
+    fitted = [BASELINES[name]().fit(cells.take(~asked)) for name in OTHERS]
+    error = rmse(np.concatenate(truth), np.concatenate(alone))
+    further = [rmse(values[known], baseline.predict(index[known])[0]) for baseline in fitted]
+    return [error, rmse(values[known], exact), *further]
 
 
 def main() -> None:
@@ -63,11 +68,14 @@ def main() -> None:
     split = next(iter(problem.tests))
     train, validation, _ = problem.parts(split, 0)
     seen = np.sort(np.concatenate([train, validation]))
-    print("| own cells shown | from these alone | everything read together | difference |")
-    print("|---|---|---|---|")
+    print(
+        "| share of the user's cells shown | own cells alone | all cells together | difference | "
+        + " | ".join(OTHERS.values()) + " |\n" + "|---" * (4 + len(OTHERS)) + "|", flush=True
+    )  # fmt: skip
     for share in SHARES:
-        one, other = errors(problem, seen, share, given.seed)
-        print(f"| {share:.0%} | {one:.4f} | {other:.4f} | {one / other - 1:+.2%} |", flush=True)
+        alone, together, *others = errors(problem, seen, share, given.seed)
+        cells = [f"{share:.0%}", f"{alone:.4f}", f"{together:.4f}", f"{alone / together - 1:+.2%}"]
+        print("| " + " | ".join([*cells, *(f"{one:.4f}" for one in others)]) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from exchangeable.datasets import load
 from exchangeable.values.distributions import OnLevels
 from exchangeable.values.scale import Scale
 from paper.lib.problems import Problem
-from paper.pretrained import coverage, development, synthetic_tables
+from paper.pretrained import coverage, development, synthetic_tables, unseen_users
 
 
 @pytest.fixture
@@ -54,6 +54,13 @@ def test_all_methods_are_judged_on_the_same_cells(
 def test_tables_are_chosen_by_name(only_the_club, monkeypatch, tmp_path, capsys):
     run(development, monkeypatch, "--out", tmp_path, "--only", "another")
     assert not list(tmp_path.iterdir())
+
+
+def test_users_never_read_are_predicted_nearly_as_well_as_with_all_cells(asked):
+    everything = np.arange(len(asked.problem.values))
+    alone, together, bias, bmf = unseen_users.errors(asked.problem, everything, 0.5, 0)
+    assert alone == pytest.approx(together, rel=0.02)
+    assert all(0.6 < error < 0.8 for error in (together, bias, bmf))
 
 
 def test_calibration_is_drawn_and_told(only_the_club, monkeypatch, tmp_path, capsys):

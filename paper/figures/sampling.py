@@ -17,7 +17,7 @@ STEPS = 4000
 BATCHES = {
     "full": "all cells",
     "conditional": "conditional, as in the paper",
-    "rows-columns": "rows x columns, every cell as likely",
+    "rows-columns": "rows × columns, every cell with the same probability",
     "uniform": "uniform",
 }
 

@@ -4,7 +4,7 @@
     python -m paper.pretrained.development --test   # test cells, to be looked at once
 
 Nothing is trained and nothing is chosen: every table is read once and its hidden cells are
-answered. The difference to the variational factorization is tested on the same cells.
+predicted. The difference to the variational factorization is tested on the same cells.
 """
 
 from __future__ import annotations
@@ -36,6 +36,18 @@ TESTS = {
     "douban": "published",
     "yahoo-music": "published",
 }
+TITLES = {
+    "ml-100k": "ML-100K",
+    "ml-1m": "ML-1M",
+    "flixster": "Flixster",
+    "douban": "Douban",
+    "yahoo-music": "YahooMusic",
+    "davis": "Davis",
+    "kiba": "KIBA",
+    "movietweetings": "MovieTweetings",
+    "lastfm-plays": "Last.fm plays",
+}
+"""What tables are called in print, in the sequence in which they are printed."""
 RESULTS = Path(__file__).parent / "results"
 SHARES = (0.3, 0.1, 0.03)
 """Shares of ML-100K's cells that are shown, to measure accuracy on sparse tables."""
@@ -112,14 +124,21 @@ def predictions_of(name: str, asked: Asked) -> Distribution:
     )
 
 
+def place_in_print(found: dict[str, Any]) -> tuple[int, int]:
+    """The sequence of ``TITLES``; of one table the one with most cells first."""
+    name = found["table"].partition(",")[0]
+    return [*TITLES, name].index(name), -found["seen"]
+
+
 def line(found: dict[str, Any]) -> str:
+    name, comma, shown = found["table"].partition(",")
     rmse = {name: found[name]["rmse"] for name in (*OTHERS, "pretrained")}
     digits = 2 if rmse["bias"] > 10 else 4
     low, high = found["against vmf"]
     own, bias = found["pretrained"], found["bias"]
     worst = rmse["pretrained"] / min(rmse["bias"], rmse["vmf"]) - 1
     cells = [
-        found["table"],
+        TITLES.get(name, name) + comma + shown,
         f"{found['seen']:,}",
         *(f"{error:.{digits}f}" for error in rmse.values()),
         f"{low:+.{digits}f} to {high:+.{digits}f}",
@@ -133,7 +152,7 @@ def line(found: dict[str, Any]) -> str:
 
 HEAD = (
     "| | cells seen | " + " | ".join(OTHERS.values()) + " | **pretrained** | "
-    "above variational MF, 95 % | against the better of bias and variational MF | "
+    "difference to variational MF, 95 % | against the better of bias and variational MF | "
     "within 80 % intervals | log-likelihood over bias | seconds |\n" + "|---" * 11 + "|"
 )
 
@@ -142,15 +161,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--test", action="store_true", help="test cells, once")
     parser.add_argument("--only", nargs="*", help="tables, by name")
-    parser.add_argument("--print", action="store_true", help="what was found before")
+    parser.add_argument("--print", action="store_true", help="run nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     which: Callable[[], Iterator[Asked]] = tests if given.test else development
     kind = "test" if given.test else "development"
     print(HEAD, flush=True)
     if given.print:
-        for place in sorted(given.out.glob(f"{kind}.*.json")):
-            print(line(json.loads(place.read_text())))
+        stored = [json.loads(place.read_text()) for place in given.out.glob(f"{kind}.*.json")]
+        print("\n".join(map(line, sorted(stored, key=place_in_print))))
         return
     for asked in which():
         if given.only and asked.name not in given.only:

@@ -24,7 +24,8 @@ BATCHES = {
 
 def main() -> None:
     given = parse_arguments(__doc__ or "")
-    for batch in () if given.print else BATCHES:
+    wanted = [b for b in BATCHES if not given.only or f"{MODEL}-{b}" in given.only]
+    for batch in () if given.print else wanted:
         for seed in range(given.seeds):
             found = runs.ensure(
                 "ml-100k", "u1", MODEL, seed, given.device, again=given.again, folder=given.out,

@@ -28,7 +28,7 @@ _PACKAGES = (
 
 @report_errors
 def doctor(device: Device = "auto", as_json: AsJson = False) -> None:
-    """Print versions and devices, and run a self-test of two seconds."""
+    """Print versions and devices, and run a short self-test."""
     output = Output(as_json)
     facts = describe_installation()
     output.line(*[f"{name}: {fact}" for name, fact in facts.items()])

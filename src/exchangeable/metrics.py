@@ -23,14 +23,14 @@ def rmse(truth: ArrayLike, answers: ArrayLike) -> float:
     >>> rmse([1, 2], [1, 4])
     1.4142135623730951
     """
-    actual, answered = _numbers(truth=truth, answers=answers)
-    return float(np.sqrt(((actual - answered) ** 2).mean()))
+    actual, predicted = _numbers(truth=truth, answers=answers)
+    return float(np.sqrt(((actual - predicted) ** 2).mean()))
 
 
 def mae(truth: ArrayLike, answers: ArrayLike) -> float:
     """Mean absolute error."""
-    actual, answered = _numbers(truth=truth, answers=answers)
-    return float(np.abs(actual - answered).mean())
+    actual, predicted = _numbers(truth=truth, answers=answers)
+    return float(np.abs(actual - predicted).mean())
 
 
 def log_likelihood(log_probabilities: ArrayLike) -> float:
@@ -67,13 +67,13 @@ def concordance(truth: ArrayLike, answers: ArrayLike) -> float:
     """
     from scipy.stats import kendalltau  # half a second to import, which other metrics do not need
 
-    actual, answered = _numbers(truth=truth, answers=answers)
-    untied, differing = _untied_pairs(actual), _untied_pairs(answered)
+    actual, predicted = _numbers(truth=truth, answers=answers)
+    untied, differing = _untied_pairs(actual), _untied_pairs(predicted)
     if untied == 0:
         raise InputError("concordance needs two different values in truth, but found one")
     if differing == 0:
         return 0.5  # tau is not defined
-    tau = kendalltau(actual, answered).statistic
+    tau = kendalltau(actual, predicted).statistic
     return float(np.clip((1 + tau * np.sqrt(differing / untied)) / 2, 0, 1))
 
 
@@ -86,19 +86,19 @@ def ndcg(truth: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 10) -
     """
     from sklearn.metrics import ndcg_score  # a second to import
 
-    actual, answered = _numbers(truth=truth, answers=answers)
+    actual, predicted = _numbers(truth=truth, answers=answers)
     number, sizes = _groups(groups, len(actual))
     _check_whole("n", n, 1)
     order = np.argsort(number, kind="stable")
     starts = np.cumsum(sizes) - sizes
-    gains, answered = (actual - actual.min())[order], answered[order]
+    gains, predicted = (actual - actual.min())[order], predicted[order]
     ordered = np.maximum.reduceat(gains, starts) > np.minimum.reduceat(gains, starts)
     if not ordered.any():
         raise InputError("ndcg needs a group with different values in truth, but found none")
     total = 0.0
     for size in np.unique(sizes[ordered]):  # groups of one size make a matrix for scikit-learn
         cells = starts[ordered & (sizes == size)][:, None] + np.arange(size)
-        total += ndcg_score(gains[cells], answered[cells], k=n) * len(cells)
+        total += ndcg_score(gains[cells], predicted[cells], k=n) * len(cells)
     return float(total / ordered.sum())
 
 
@@ -112,18 +112,18 @@ def recall(relevant: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 
     wanted = _array("relevant", relevant)
     if wanted.dtype != np.bool_:
         raise InputError(f"relevant must be true or false, but is {wanted.dtype}")
-    hits, answered = _numbers(relevant=wanted, answers=answers)
+    hits, predicted = _numbers(relevant=wanted, answers=answers)
     number, sizes = _groups(groups, len(hits))
     _check_whole("n", n, 1)
     known = np.bincount(number, weights=hits)
     if not known.any():
         raise InputError("recall needs a group with a relevant cell, but found none")
-    order = np.lexsort((-answered, number))
-    number, answered, hits = number[order], answered[order], hits[order]
-    changes = np.r_[True, (np.diff(number) != 0) | (np.diff(answered) != 0)]
-    ties = np.flatnonzero(changes)  # where each run of equal answers of one group starts
+    order = np.lexsort((-predicted, number))
+    number, predicted, hits = number[order], predicted[order], hits[order]
+    changes = np.r_[True, (np.diff(number) != 0) | (np.diff(predicted) != 0)]
+    ties = np.flatnonzero(changes)  # where each run of equal predictions in a group starts
     length = np.diff(np.r_[ties, len(hits)])
-    before = ties - (np.cumsum(sizes) - sizes)[number[ties]]  # better answers in the group
+    before = ties - (np.cumsum(sizes) - sizes)[number[ties]]  # better predictions in the group
     chance = np.clip(n - before, 0, length) / length
     found = np.bincount(number[ties], weights=chance * np.add.reduceat(hits, ties))
     some = known > 0

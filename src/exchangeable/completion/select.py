@@ -114,7 +114,7 @@ def compare_models(
         truth.append(cells.values[hidden])
         for at, (name, predictor) in enumerate(_fit_candidates(cells.take(~hidden), condition)):
             share = (number + (at + 1) / len(CANDIDATES)) / folds
-            progress.at(share, f"tried {name} on {hidden.sum():,} hidden cells")
+            progress.at(share, f"compared {name} on {hidden.sum():,} hidden cells")
             mean, rank = predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
             means[name].append(mean)
             ranks[name].append(rank)
@@ -137,7 +137,7 @@ def _fit_candidates(
 
 
 def backtest(model: ModelPredictor, cells: Cells) -> Comparison | None:
-    """Predict the cells that the model's prior was tried on, without having read them.
+    """Predict the cells that the model's prior was validated on, without having read them.
 
     None where there are none, or where that would take long: comparing members is most of it.
     """

@@ -52,7 +52,7 @@ def update(fitted: Fitted, added: Table) -> Fitted:
         raise InputError("new cells must have values, but none has one")
     fitted.cells.scale.check(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
-    observed = table.is_observed  # rows without a value were queries, which are answered
+    observed = table.is_observed  # rows without a value were queries, which are predicted
     before = Cells(table.index[observed], table.values[observed], table.shape, table.scale)
     everything, _, _ = _merge(before, index, values, shape)
     if table.scale.kind == "positives":

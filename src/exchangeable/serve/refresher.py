@@ -36,7 +36,7 @@ MakeCompleter = Callable[[Table], Completer]
 log = logging.getLogger("exchangeable.serve")
 
 RETRY_SECONDS = 30.0
-"""Seconds until a refresh that failed is tried again."""
+"""Seconds until a refresh that failed is repeated."""
 WRITER_TIMEOUT = 5.0
 """Seconds that a writer waits for the others before it is refused."""
 

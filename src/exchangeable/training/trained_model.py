@@ -68,7 +68,7 @@ class TrainedModel:
                 f"{order}"
             )
         if self.model.literal:
-            raise InputError("a model with literal=True answers queries only together")
+            raise InputError("a model with literal=True predicts queries only together")
 
     def check_features(self, features: FeatureTensors | None) -> None:
         """Raise unless each axis has as many features as the model was trained with."""

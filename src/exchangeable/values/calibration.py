@@ -1,6 +1,6 @@
 """Calibrated quantiles: intervals that hold as many cells as they promise, on any table.
 
-How errors are distributed differs from table to table, and no model knows it beforehand. But some
+How errors are distributed differs from table to table, and cannot be known in advance. But some
 cells can be hidden: the ranks of their values in the distributions predicted for them show which
 predicted quantile has a given share of cells below it.
 """

@@ -89,17 +89,17 @@ def ndcg(truth: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 10) -
     actual, predicted = _numbers(truth=truth, answers=answers)
     number, sizes = _groups(groups, len(actual))
     _check_whole("n", n, 1)
-    order = np.argsort(number, kind="stable")
+    permutation = np.argsort(number, kind="stable")
     starts = np.cumsum(sizes) - sizes
-    gains, predicted = (actual - actual.min())[order], predicted[order]
-    ordered = np.maximum.reduceat(gains, starts) > np.minimum.reduceat(gains, starts)
-    if not ordered.any():
+    gains, predicted = (actual - actual.min())[permutation], predicted[permutation]
+    varied = np.maximum.reduceat(gains, starts) > np.minimum.reduceat(gains, starts)
+    if not varied.any():
         raise InputError("ndcg needs a group with different values in truth, but found none")
     total = 0.0
-    for size in np.unique(sizes[ordered]):  # groups of one size make a matrix for scikit-learn
-        cells = starts[ordered & (sizes == size)][:, None] + np.arange(size)
+    for size in np.unique(sizes[varied]):  # groups of one size make a matrix for scikit-learn
+        cells = starts[varied & (sizes == size)][:, None] + np.arange(size)
         total += ndcg_score(gains[cells], predicted[cells], k=n) * len(cells)
-    return float(total / ordered.sum())
+    return float(total / varied.sum())
 
 
 def recall(relevant: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 10) -> float:
@@ -118,8 +118,8 @@ def recall(relevant: ArrayLike, answers: ArrayLike, groups: ArrayLike, n: int = 
     known = np.bincount(number, weights=hits)
     if not known.any():
         raise InputError("recall needs a group with a relevant cell, but found none")
-    order = np.lexsort((-predicted, number))
-    number, predicted, hits = number[order], predicted[order], hits[order]
+    permutation = np.lexsort((-predicted, number))
+    number, predicted, hits = number[permutation], predicted[permutation], hits[permutation]
     changes = np.r_[True, (np.diff(number) != 0) | (np.diff(predicted) != 0)]
     ties = np.flatnonzero(changes)  # where each run of equal predictions in a group starts
     length = np.diff(np.r_[ties, len(hits)])

@@ -21,7 +21,7 @@ def random_array(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> ExchangeableArray:
-    """Draw normal values in a random share ``density`` of the cells, stored in random order.
+    """Draw normal values in a random share ``density`` of the cells, stored in a random sequence.
 
     >>> random_array((4, 3), density=0.5, channels=2)
     ExchangeableArray(4 x 3, 6 cells, 2 channels)
@@ -54,7 +54,7 @@ def assert_equivariant(
 ) -> None:
     """Assert that relabelling the axes before or after ``layer`` gives the same result.
 
-    The cells are shuffled as well, so a layer that depends on the order in which they are
+    The cells are shuffled as well, so a layer that depends on the sequence in which they are
     stored fails too. ``joint`` relabels all axes alike. ``rtol`` is relative to the largest
     value of the result.
 

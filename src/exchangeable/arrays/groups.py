@@ -59,7 +59,7 @@ class Groups:
         """Number of cells that write to each group: (G,)."""
         if self.writers is None:
             return self.ids.bincount(minlength=self.number)
-        if self.ids.is_cuda:  # counting is slow there, and sums in sorted order are not
+        if self.ids.is_cuda:  # counting is slow there, and sums over sorted cells are not
             from exchangeable import kernels
 
             ones = self.writers.unsqueeze(1).float()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """A list of cells without their values; any order, repeats allowed.
+    """A list of cells without their values, in any sequence; repeats allowed.
 
     Every layer of a network runs on the same cells, so arrays share one ``Support`` and
     its groups are computed once per batch rather than once per layer.

@@ -66,7 +66,7 @@ def run_checks(device: str = "auto") -> dict[str, bool]:
 
     target = find_device(device)
     checks: dict[str, Callable[[], None]] = {
-        "answers do not depend on order, labels or other queries": _check_equivariance,
+        "predictions do not depend on row sequence, labels or other queries": _check_equivariance,
         f"a gradient step on {target}": lambda: _check_gradient(target),
         "a table is completed, saved and loaded again": _check_completer,
     }

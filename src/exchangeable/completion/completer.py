@@ -1,7 +1,7 @@
 """The estimator: fit it to a table, and predict any cell of it.
 
-Labels go in and labels come out. Inside, members are numbered in the order of their labels, so
-that the same table gives the same predictions in whatever order its rows come.
+Labels go in and labels come out. Inside, members are numbered by their sorted labels, so
+that the same table gives the same predictions in whatever sequence its rows come.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Completer(Estimator):
 
     @available_if(lambda self: "fitted_" not in vars(self) or bool(self.levels_))
     def predict_proba(self, X: Any) -> Floats:
-        """Predict the probability of each level of the scale, in the order of ``levels_``: (Q, L).
+        """Predict the probability of each level of the scale, as sorted in ``levels_``: (Q, L).
 
         Only values on a scale with levels have this method; real numbers have none.
         """

@@ -125,7 +125,7 @@ def best_cells(
 
 
 def _highest(means: Floats, n: int) -> Index:
-    # Rounded, so that cells that are equal but for the last bits keep the order of their labels.
+    # Rounded, so that cells that are equal but for the last bits keep the sequence of their labels.
     return np.argsort(-np.round(means, 9), kind="stable")[:n]
 
 

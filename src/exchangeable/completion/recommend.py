@@ -43,7 +43,7 @@ class RecommendQuery:
 
 @dataclass(frozen=True, eq=False)
 class Recommendations:
-    """Cells in the order of their means, best first, with 80 % intervals."""
+    """Cells sorted by their means, best first, with 80 % intervals."""
 
     axis: int
     """The member's axis."""

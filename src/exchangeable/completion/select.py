@@ -2,7 +2,7 @@
 
 All candidates predict the hidden cells from the others. So the error is estimated before any truth
 is known, and a prediction that is worse than biases does not go unnoticed. Which cells are hidden
-depends on the contents of the table alone, not on the labels of its members or the order of its
+depends on the contents of the table alone, not on the labels of its members or the sequence of its
 cells.
 """
 

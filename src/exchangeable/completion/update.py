@@ -128,7 +128,7 @@ def _merge(
     new_keys = cell_keys(index, shape)
     permutation = np.argsort(new_keys)
     ascending, positions = new_keys[permutation], np.full(len(new_keys), UNKNOWN)
-    for start in range(0, len(cells), _CELLS_PER_SEARCH):  # these are many, and in no order
+    for start in range(0, len(cells), _CELLS_PER_SEARCH):  # these are many, and not sorted
         chunk = cells.index[start : start + _CELLS_PER_SEARCH]
         keys = cell_keys(chunk, shape)
         at = np.searchsorted(ascending, keys).clip(max=len(new_keys) - 1)

@@ -24,8 +24,8 @@ def sort_by_cell(
     """Sort coordinates, and ``values`` and ``others`` with them; None if they are sorted already.
 
     Member n of axis a gets the code ``new_codes[a][n]``. Rows without a value come last. Equal
-    cells keep their order. With ``overwrite`` the new coordinates take the memory of the old ones,
-    and the values that of the packed keys.
+    cells keep their sequence. With ``overwrite`` the new coordinates take the memory of the old
+    ones, and the values that of the packed keys.
 
     Cell and row are packed into one key, and the keys are sorted in place, in the memory where the
     coordinates are then unpacked: beside the result only a block of rows is held.

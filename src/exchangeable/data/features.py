@@ -25,7 +25,7 @@ MAX_CATEGORIES = 100
 
 @dataclass(frozen=True, eq=False)
 class MemberFeatures:
-    """Features of the members of one axis, in the order of its vocabulary."""
+    """Features of the members of one axis, in the sequence of its vocabulary."""
 
     names: tuple[str, ...]
     values: NDArray[np.float32]  # (N, F); 0 where a feature is missing

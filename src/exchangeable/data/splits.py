@@ -99,7 +99,7 @@ def new_members(
 
 
 def by_time(table: Table, *, test: float = 0.1, validation: float = 0.0) -> Split:
-    """Hold out the latest cells for testing, those before for validation. Ties keep their order."""
+    """Hold out the latest cells for testing, those before for validation. Ties stay as stored."""
     _check_shares(test=test, validation=validation)
     if table.times is None:
         raise InputError(

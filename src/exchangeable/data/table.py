@@ -164,7 +164,7 @@ class Table:
         return np.bincount(self.index[self.is_observed, axis], minlength=self.shape[axis])
 
     def take(self, positions: NDArray[np.int64]) -> Table:
-        """Select observed cells by position, in the order of the table, and keep all members."""
+        """Select observed cells by position, in the sequence of the table, and keep all members."""
         rows = np.flatnonzero(self.is_observed)[np.sort(positions)]
         times = None if self.times is None else self.times[rows]
         values = self.values[rows]
@@ -172,7 +172,7 @@ class Table:
         return replace(self, index=self.index[rows], values=values, times=times, found=found)
 
     def in_label_order(self, *, in_place: bool = False) -> Table:
-        """Sort members by label and rows by cell, so that the order of the input does not matter.
+        """Sort members by label and rows by cell, so that the sequence of rows does not matter.
 
         Rows without a value come last. ``in_place`` rearranges this table itself, where a second
         one would be too large; nothing else may use its arrays.

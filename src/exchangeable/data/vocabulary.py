@@ -1,7 +1,7 @@
 """Vocabularies: the user's labels of one axis, and the codes that stand for them inside.
 
 Labels keep their type: 7, "7" and "007" are three labels, "nan" is one. They are numbered in the
-order in which they first appear.
+sequence in which they first appear.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_LOOKUPS = 64  # a join takes longer to start than a few look-ups
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The labels of an axis, distinct, in order of first appearance.
+    """The labels of an axis, distinct, in the sequence of first appearance.
 
     >>> vocabulary, codes = Vocabulary.of(pl.Series(["film", "book", "film"]))
     >>> codes.tolist(), vocabulary.decode(codes).to_list()
@@ -112,7 +112,7 @@ class Vocabulary:
     def in_label_order(self) -> tuple[Vocabulary, Index]:
         """Sort the labels, and return the new code of each old one.
 
-        Codes then do not depend on the order of the rows.
+        Codes then do not depend on the sequence of the rows.
         """
         if self.labels.dtype == pl.Object:
             listed = self.labels.to_list()

@@ -210,7 +210,7 @@ def _draw_observed(
 def _table(
     labels: dict[str, list[str]], ratings: NDArray[np.float64], observed: NDArray[np.bool_]
 ) -> Table:
-    """Build a table in which all labels are members, with a cell or not, in the given order."""
+    """Build a table in which all labels are members, with a cell or not, in the given sequence."""
     members = {axis: pl.Series(names) for axis, names in labels.items()}
     return Table.of_cells(members, np.argwhere(observed).astype(np.int64), ratings[observed])
 

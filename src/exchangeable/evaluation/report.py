@@ -51,7 +51,7 @@ def page(
     features: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page as HTML. ``features`` are those that the completer was fitted with."""
-    table = table.in_label_order()  # which cells are hidden does not depend on their order
+    table = table.in_label_order()  # which cells are hidden does not depend on their sequence
     parts = [
         _section("What was read", _listed(completer.notes_)),
         _section("The table, observed and completed", *_table_picture(completer)),

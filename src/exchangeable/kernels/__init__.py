@@ -2,7 +2,7 @@
 
 They take and return plain tensors. ``available`` and ``supported`` tell whether they can be used;
 plain PyTorch computes the same, slower.
-Every sum is made in a fixed order, without atomic additions, so that runs repeat exactly.
+Every sum is made in a fixed sequence, without atomic additions, so that runs repeat exactly.
 Triton is imported with the first launch and not before.
 """
 

@@ -40,7 +40,7 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
         x_ij  x_ji  R_i  R_j  C_i  C_j  D_i  D_j  T  t        in every cell
         D_i  R_i  C_i  T  t                                   on the diagonal only
 
-    ``weight`` (15, K, O) keeps that order. The paper holds that joint exchangeability ties
+    ``weight`` (15, K, O) keeps that sequence. The paper holds that joint exchangeability ties
     the row and the column weight (w2 = w3) and leaves x_ij, R_i + C_j and T; that smaller
     family is ``tying="paper"``. Where cells are missing, means are over the observed ones.
 

@@ -134,7 +134,7 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
         y = b + x @ W  +  sum over proper subsets S of  unpool_S(pool_S(x) @ W_S)
 
     With mean pooling and a matrix these are the terms of equation (4): the cell itself
-    (``own``), the whole matrix, its row and its column (``terms`` in the order of ``axes``:
+    (``own``), the whole matrix, its row and its column (``terms`` in the sequence of ``axes``:
     (), (0,), (1,)). The equations of the paper number their weights; ours are named by S.
 
     Beyond the paper: several poolings side by side, the size of each group as two more

@@ -130,7 +130,7 @@ def align(poolings: Poolings, part: PoolStates, total: PoolStates, cells: Suppor
 
 
 def sums(poolings: Poolings, pools: PoolStates) -> list[Tensor]:
-    """Return all parts that are sums over cells, in a fixed order."""
+    """Return all parts that are sums over cells, in a fixed sequence."""
     return [
         part
         for axes, each in poolings.items()
@@ -140,7 +140,7 @@ def sums(poolings: Poolings, pools: PoolStates) -> list[Tensor]:
 
 
 def with_sums(poolings: Poolings, pools: PoolStates, new_sums: Sequence[Tensor]) -> PoolStates:
-    """Return the same pools with other sums, in the order of ``sums``."""
+    """Return the same pools with other sums, in the sequence of ``sums``."""
     parts = iter(new_sums)
 
     def fill(pool: Pool, axes: Axes, slot: int) -> State:
@@ -161,7 +161,7 @@ def peaks(poolings: Poolings, pools: PoolStates) -> list[Tensor]:
 
 
 def raise_peaks(poolings: Poolings, pools: PoolStates, new_peaks: Sequence[Tensor]) -> PoolStates:
-    """Align the pools to other peaks, in the order of ``peaks``."""
+    """Align the pools to other peaks, in the sequence of ``peaks``."""
     higher = iter(new_peaks)
 
     def lift(pool: Pool, axes: Axes, slot: int) -> State:
@@ -172,7 +172,7 @@ def raise_peaks(poolings: Poolings, pools: PoolStates, new_peaks: Sequence[Tenso
 
 
 def slice_groups(poolings: Poolings, tensors: Sequence[Tensor], cells: Support) -> list[Tensor]:
-    """Take the groups that some cells meet from tensors in the order of ``sums``."""
+    """Take the groups that some cells meet from tensors in the sequence of ``sums``."""
     groups_of_sums = [
         cells.groups(axes)
         for axes, pools in poolings.items()

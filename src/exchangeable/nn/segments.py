@@ -1,8 +1,8 @@
 """Sums over groups of rows, and rows spread to the cells of a group: each is the other's gradient.
 
 The rows of a group are brought together once, by sorting, and are then added up group by group,
-always in the same order. On a CPU that is several times as fast as adding row after row to
-its group, and uses all cores; on a GPU it needs no atomic additions, whose order varies.
+always in the same sequence. On a CPU that is several times as fast as adding row after row to
+its group, and uses all cores; on a GPU it needs no atomic additions, whose sequence varies.
 """
 
 from __future__ import annotations

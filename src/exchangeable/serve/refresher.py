@@ -113,7 +113,7 @@ class Refresher:
 
     @contextmanager
     def _writer(self) -> Iterator[None]:
-        """Admit one writer at a time, so that changes are queued in the order of their versions."""
+        """Admit one writer at a time, so that changes are queued by ascending version."""
         if not self._writing.acquire(timeout=WRITER_TIMEOUT):
             raise Busy("too many changes wait for the database: try again")
         try:

@@ -155,7 +155,7 @@ def put(body: schemas.Cells, engine: EngineOfApp, limits: LimitsOfApp) -> schema
 @calls.delete("/interactions", responses=_problems(*_ALWAYS, 500))
 def remove(
     label: Annotated[
-        list[str], Query(description="Labels of the cell, one per axis, in the order of the axes.")
+        list[str], Query(description="Labels of the cell, one per axis, in the axes' sequence.")
     ],
     engine: EngineOfApp,
 ) -> schemas.Deleted:

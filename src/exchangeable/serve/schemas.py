@@ -53,7 +53,7 @@ class Asked(_Strict):
     """Cells to predict."""
 
     cells: list[list[Label]] = Field(
-        min_length=1, description="One list of labels per cell, in the order of the axes."
+        min_length=1, description="One list of labels per cell, in the axes' sequence."
     )
     coverage: float = Field(
         default=0.8, gt=0, lt=1, description="Probability that the interval covers."

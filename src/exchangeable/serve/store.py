@@ -180,7 +180,7 @@ class Store:
         keys = [column.name for column in table.primary_key.columns]
         # Of several values for a cell the last one stays, as if they had been written in turn.
         rows = {self._key(cell): value for cell, value in cells}
-        # Always in the same order, so that two writers do not wait for each other.
+        # Always in the same sequence, so that two writers do not wait for each other.
         records = [
             {**dict(zip(keys, key, strict=True)), "value": rows[key]} for key in sorted(rows)
         ]

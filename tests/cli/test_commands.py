@@ -113,6 +113,8 @@ BAD = [
     ("recommend", "ratings.csv", "ann", "--rate", "Heat"),
     ("recommend", "ratings.csv", "ann", "--rate", "Heat=good"),
     ("recommend", "ratings.csv", "ann", "--rate", "Heat=17"),
+    ("recommend", "ratings.csv", "zed", "--rate", "Heat=nan"),
+    ("recommend", "ratings.csv", "zed", "--rate", "Heat=inf"),
     ("recommend", "ratings.csv", "ann", "--axis", "studio"),
     ("recommend", "ratings.csv", "ann", "--axis", "9"),
     ("recommend", "ratings.csv", "ann", "--given", "film"),

@@ -134,6 +134,10 @@ def encode_ratings(
     labels, values = _split_ratings(
         [name for n, name in enumerate(table.axes) if n != axis], ratings
     )
+    if not np.isfinite(values).all():
+        row = int((~np.isfinite(values)).argmax())
+        rated = ", ".join(repr(column[row]) for column in labels.values())
+        raise InputError(f"the rating of {rated} must be a finite number, but is {values[row]}")
     index = np.zeros((len(values), table.order), dtype=np.int64)
     for name, column in labels.items():
         codes = table.vocabularies[table.axes.index(name)].encode(column)

@@ -152,6 +152,24 @@ def test_columns_are_found_by_all_their_names_or_by_none():
         completer.update(pl.DataFrame({"film": ["y"], "usr": ["z"]}), [5.0])
 
 
+@pytest.mark.parametrize("convert", [list, np.array])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c, cells: c.predict(cells),
+        lambda c, cells: c.predict_interval(cells),
+        lambda c, cells: c.predict_proba(cells),
+        lambda c, cells: c.update(cells, [3, 4]),
+    ],
+)
+def test_columns_without_names_must_be_as_many_as_there_are_axes(convert, call):
+    completer = Completer("bias").fit(convert([("a", "x"), ("a", "y"), ("b", "x")]), [1, 5, 3])
+    call(completer, convert([("b", "y"), ("c", "x")]))
+    for wrong in ([("b", "y", "2024"), ("c", "x", "2025")], [("b",), ("c",)]):
+        with pytest.raises(InputError, match="a column for each"):
+            call(completer, convert(wrong))
+
+
 def test_what_a_label_is_does_not_depend_on_what_else_is_asked():
     completer = Completer("row-mean").fit([(1, "x"), (1, "y"), (2, "x"), (3, "y")], [5, 4, 1, 1])
     alone = completer.predict([(1.0, "x")])

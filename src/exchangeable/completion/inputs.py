@@ -51,8 +51,9 @@ def check_input(X: Any, y: Any) -> tuple[Any, Any]:
 def encode_queries(table: Table, X: Any) -> Index:
     """Coordinates of the queried cells (Q, D), with ``UNKNOWN`` for members not in the table."""
     X, _ = check_input(X, None)
-    frame, _ = frame_of(X)
-    if not set(table.axes) <= set(frame.columns):
+    frame, kind = frame_of(X)
+    # Automatic names of columns say nothing, even where they are those of the table.
+    if kind == "numpy" or not set(table.axes) <= set(frame.columns):
         check_columns(table, frame)
     columns = table.label_columns(frame)
     for column in columns:

@@ -28,9 +28,9 @@ REFRESH_SHARE = 0.05
 
 def read_new_cells(table: Table, X: Any, y: Any, duplicates: Duplicates) -> Table:
     """Read further cells as a table of its own, with the columns of the first one."""
-    frame, _ = frame_of(X)
+    frame, kind = frame_of(X)
     axes = list(table.label_columns(frame))
-    if y is not None and axes != list(table.axes):
+    if y is not None and (kind == "numpy" or axes != list(table.axes)):
         check_columns(table, frame)
     value = table.value_name if y is None and table.value_name in frame.columns else None
     added = Table.of(X, y, axes=axes, value=value, duplicates=duplicates)

@@ -25,6 +25,35 @@ def test_complete_fills_what_is_empty_and_keeps_the_rest(here):
     assert (filled["rating"] <= filled["high"]).all()
 
 
+def test_complete_keeps_the_other_columns_of_tables_and_queries(here):
+    lines = (here / "ratings.csv").read_text().splitlines()
+    noted = [f"{'note' if n == 0 else f'0{n}'},{line},x{n}" for n, line in enumerate(lines)]
+    (here / "noted.csv").write_text("\n".join(noted).replace(",x0", ",low"))
+    done("complete", "noted.csv")
+    frame = pl.read_csv("noted.completed.csv", infer_schema=False)
+    assert frame.columns == ["note", "user", "film", "rating", "low", "low end", "high"]
+    assert frame["note"].to_list() == [f"0{n}" for n in range(1, 10)]
+    assert frame["low"].to_list() == [f"x{n}" for n in range(1, 10)]
+    (here / "asked.csv").write_text("id,film,user\n007,Big,ann\n")
+    done("complete", "ratings.csv", "--queries", "asked.csv", "--out", "answers.csv")
+    assert (
+        (here / "answers.csv").read_text().startswith("id,film,user,rating,low,high\n007,Big,ann,")
+    )
+    done("complete", "noted.csv", "--all", "--out", "all.csv")
+    assert pl.read_csv("all.csv").columns == ["user", "film", "rating", "low", "high"]
+
+
+def test_columns_that_csv_cannot_hold_are_refused_before_any_work(here):
+    frame = pl.read_csv("ratings.csv").with_columns(tags=pl.concat_list("film"))
+    frame.write_parquet("tags.parquet")
+    refused = run("complete", "tags.parquet")
+    assert refused.exit_code == 2
+    assert "List(String) of column 'tags'" in refused.stderr
+    assert "model" not in refused.output
+    done("complete", "tags.parquet", "--out", "out.parquet")
+    assert pl.read_parquet("out.parquet")["tags"].equals(frame["tags"])
+
+
 def test_the_command_and_python_give_the_same_answers(here):
     done("complete", "ratings.csv", "--model", "bias")
     frame = pl.read_csv(here / "ratings.completed.csv").filter(pl.col("low").is_not_null())

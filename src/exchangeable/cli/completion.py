@@ -74,8 +74,9 @@ def complete(
 ) -> None:
     """Fill in a table: predictions with 80 % intervals.
 
-    Predicts the cells without a value, those of --queries, or --all. Under torchrun several
-    processes share the work, and the first of them writes.
+    Predicts the cells without a value, those of --queries, or --all. Other columns of the rows are
+    written as they came, but not with --all. Under torchrun several processes share the work, and
+    the first of them writes.
     """
     from exchangeable.completion import fill
     from exchangeable.runtime.devices import parse_size
@@ -97,6 +98,8 @@ def complete(
         data, _ = open_table(table, options)
         # All input is checked before anything is fitted.
         request = fill.FillRequest.of(data, queries=queries, every=every, limit=limit)
+        if out.suffix.lower() != ".parquet":
+            request.check_csv()
         data = data.in_label_order(in_place=True)
         frames = read_features(features)
         completer = fit_completer(data, model, seed, device, frames, output, memory, processes)

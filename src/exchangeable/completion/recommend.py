@@ -59,7 +59,7 @@ class Recommendations:
             for number, axis in enumerate(table.axes)
             if number != self.axis
         }
-        statistics = zip(table.prediction_columns, (self.mean, self.low, self.high), strict=True)
+        statistics = zip(table.prediction_columns(), (self.mean, self.low, self.high), strict=True)
         return labels | {name: pl.Series(name, column) for name, column in statistics}
 
 

@@ -87,6 +87,11 @@ class Roles:
     time: str | None
     note: str
 
+    @property
+    def returned(self) -> tuple[str | None, ...]:
+        """The columns that a table returns itself: labels and values."""
+        return (*self.axes, self.value)
+
 
 def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, titled: bool) -> Roles:
     """Take the roles that the options name; guess others by header, or else by position."""

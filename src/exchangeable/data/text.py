@@ -56,6 +56,8 @@ class TextFile:
     source: Source
     row_lines: NDArray[np.int64] | None = None
     """The line of each row, where lines were skipped before parsing."""
+    kept_rows: NDArray[np.int64] | None = None
+    """The rows that are used, where others were left out after parsing."""
     bad: int = 0
     """Number of lines that were skipped because they do not fit."""
 

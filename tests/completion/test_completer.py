@@ -170,6 +170,14 @@ def test_columns_without_names_must_be_as_many_as_there_are_axes(convert, call):
             call(completer, convert(wrong))
 
 
+@pytest.mark.parametrize("cells", [[], (), np.array([]), np.empty((0, 2)), LABELS.head(0)])
+def test_no_cells_get_no_predictions(fitted, cells):
+    completer = fitted("bias")
+    assert completer.predict(cells).shape == (0,)
+    assert completer.predict_interval(cells).shape == (0, 2)
+    assert completer.predict_proba(cells).shape == (0, 5)
+
+
 def test_what_a_label_is_does_not_depend_on_what_else_is_asked():
     completer = Completer("row-mean").fit([(1, "x"), (1, "y"), (2, "x"), (3, "y")], [5, 4, 1, 1])
     alone = completer.predict([(1.0, "x")])
@@ -261,7 +269,11 @@ def test_equal_values_are_answered_by_themselves():
         (lambda c: c.recommend("a", ratings={"Heat": 99}), "scale"),
         (lambda c: c.recommend("a", ratings=pl.DataFrame({"film": ["Heat"]})), "ratings"),
         (lambda c: c.factors(axis=5), "axis must be one of"),
-        (lambda c: c.update([], []), "needed|shape"),
+        (lambda c: c.update([], []), "cells are needed, but none came"),
+        (lambda c: Completer().fit([], []), "cells are needed, but none came"),
+        (lambda c: Completer().fit(np.array([]), []), "cells are needed, but none came"),
+        (lambda c: Completer().fit(()), "cells are needed, but none came"),
+        (lambda c: Table.of(LABELS, axes=[]), "label columns are needed, but there are none"),
         (lambda c: Completer("deep").fit(LABELS, RATINGS), "model must be one of"),
         (lambda c: Completer("no/such/folder").fit(LABELS, RATINGS), "checkpoint"),
         (lambda c: Completer(seed=-1).fit(LABELS, RATINGS), "seed"),

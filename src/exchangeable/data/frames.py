@@ -21,6 +21,8 @@ def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
         data[masked] = None
     if isinstance(data, np.ndarray | list | tuple):
         array = np.asarray(data, dtype=object if isinstance(data, list | tuple) else None)
+        if array.shape == (0,):
+            raise InputError("cells are needed, but none came")
         if array.ndim != 2:
             raise InputError(f"an array must have shape (rows, columns), but has {array.shape}")
         names = [f"column {position}" for position in range(1, array.shape[1] + 1)]

@@ -23,6 +23,13 @@ def test_a_trained_model_is_used_by_the_other_commands(here):
     assert again["steps"] == 6
 
 
+def test_what_can_be_finetuned_is_told(here):
+    for model in ("bias", "residual", "nowhere"):
+        told = run("finetune", model, "ratings.csv", "--out", "finer").stderr
+        needed = "must be pretrained, or the folder of a trained model, but is"
+        assert told == f"error: the model to finetune {needed} {model!r}\n"
+
+
 def test_resuming_from_nothing_starts_and_a_started_one_is_not_replaced(here):
     assert "this is its start" in train_small("--resume").output
     refused = train_small()

@@ -168,12 +168,18 @@ def finetune(
     _check_out(out, force)
     from exchangeable.completion.completer import Completer
     from exchangeable.completion.model_predictor import ModelPredictor
+    from exchangeable.runtime import checkpoint
     from exchangeable.runtime.random import check_seed
     from exchangeable.training.recipes import FINETUNING
     from exchangeable.training.trained_model import TrainedModel
 
     seed = check_seed(seed)
     if model != "pretrained":
+        if not checkpoint.exists(model):
+            raise InputError(
+                f"the model to finetune must be pretrained, or the folder of a trained model, but "
+                f"is {model!r}"
+            )
         TrainedModel.load(model)  # raise what is wrong with it before the table is read
     output = Output(as_json)
     changed = _drop_unset(

@@ -211,7 +211,10 @@ class Completer(Estimator):
         """
         fitted = self.fitted_
         if not isinstance(fitted.predictor, ModelPredictor):
-            raise InputError(f"finetuning needs a trained model, but this is {fitted.name}")
+            raise InputError(
+                f"finetuning needs a trained model (pretrained, residual, factorized or that of a "
+                f"folder), but this is {fitted.name}"
+            )
         seed = check_seed(self.seed)
         usual = replace(FINETUNING, seed=seed)
         chosen = training or (usual if steps is None else replace(usual, steps=steps))

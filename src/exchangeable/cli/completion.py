@@ -84,6 +84,8 @@ def complete(
 
     if queries is not None and every:
         raise InputError("--queries and --all exclude each other, but both were given")
+    if limit < 1:
+        raise InputError(f"--limit must be 1 or more, but is {limit}")
     out = out or default_out(table, "completed")
     check_ending(out)
     check_writable(out, force)

@@ -89,7 +89,7 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(**arguments: Any) -> None:
         fields = {name: arguments.pop(name) for name in _FIELDS}
         axes = fields["axes"]
-        fields["axes"] = tuple(axes.split(",")) if axes else None
+        fields["axes"] = None if axes is None else tuple(axes.split(","))
         command(**arguments, options=TableOptions(**fields))
 
     parameters = inspect.signature(command, eval_str=True).parameters.values()

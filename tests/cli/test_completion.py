@@ -107,6 +107,14 @@ def test_queries_of_numbers_find_their_members_even_beside_one_that_is_none(here
     assert two["user"].to_list() == ["1", "3", "abc", "007"]
 
 
+def test_one_cell_is_counted_in_the_singular(here):
+    (here / "one.csv").write_text("user,film,rating\nann,Heat,5\nbob,Big,\n")
+    told = done("complete", "one.csv", "--model", "mean").output
+    assert "1 cell of 2 user x 2 film" in told
+    assert "predicted 1 cell, written to" in told
+    assert repr(Table.read("one.csv")).startswith("Table(2 user x 2 film, 1 cell,")
+
+
 def test_all_writes_every_cell_and_refuses_too_many(here):
     done("complete", "ratings.csv", "--all", "--out", "all.parquet")
     frame = pl.read_parquet("all.parquet")

@@ -35,6 +35,7 @@ from exchangeable.cli.output import (
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 from exchangeable.runtime.files import whole_file
+from exchangeable.runtime.phrases import format_count
 
 if TYPE_CHECKING:
     from exchangeable.completion.completer import Completer
@@ -124,7 +125,8 @@ def complete(
         report=None if report is None else str(report),
     )
     and_report = "" if report is None else f", report written to {report}"
-    output.finish(f"predicted {request.missing:,} cells, written to {out}{and_report}")
+    predicted = format_count(request.missing, "cell")
+    output.finish(f"predicted {predicted}, written to {out}{and_report}")
 
 
 @report_errors
@@ -216,7 +218,7 @@ def factorize(
         example = frame.filter(frame["axis"] == axis).row(0, named=True)
         output.line(f"{size:,} {axis}: {example['member']} is nearest to {example['nearest']}")
     output.fact(out=str(out), members=len(frame))
-    output.finish(f"computed vectors of {len(frame):,} members, written to {out}")
+    output.finish(f"computed vectors of {format_count(len(frame), 'member')}, written to {out}")
 
 
 def open_completer(

@@ -26,6 +26,7 @@ from exchangeable.cli.options import (
 from exchangeable.cli.output import Output, progress_bar, report_errors
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import format_count
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
@@ -237,9 +238,10 @@ def pretrain(
         trained = pretrain_model(curriculum, execution)
     error = trained.facts["validation RMSE"]
     output.fact(out=str(out), error=error, steps=trained.facts["steps"])
+    taken = format_count(trained.facts["steps"], "step")
     output.finish(
-        f"pretrained: {trained.facts['steps']:,} steps; error on other tables {error:.4f} of that "
-        f"of the closed-form start; saved in {out}"
+        f"pretrained: {taken}; error on other tables {error:.4f} of that of the closed-form start; "
+        f"saved in {out}"
     )
 
 

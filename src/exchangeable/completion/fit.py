@@ -22,6 +22,7 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.pretraining import bundled
 from exchangeable.runtime import checkpoint
+from exchangeable.runtime.phrases import format_count
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.config import TrainingConfig
@@ -160,7 +161,8 @@ def describe_training(trained: TrainedModel) -> str:
     """Say in a sentence how long a model was trained, and its validation error."""
     facts = trained.facts
     rmse = f", validation RMSE {facts['validation RMSE']:.4f}" if "validation RMSE" in facts else ""
-    return f"trained for {facts['steps']:,} steps, best at {facts['best step']:,}{rmse}"
+    steps = format_count(facts["steps"], "step")
+    return f"trained for {steps}, best at {facts['best step']:,}{rmse}"
 
 
 def check_model(name: str) -> None:

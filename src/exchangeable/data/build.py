@@ -24,6 +24,7 @@ from exchangeable.data.table import Table
 from exchangeable.data.text import TextFile
 from exchangeable.data.vocabulary import Vocabulary, column_of
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Scale
 
 _DEFAULTS = TableOptions()
@@ -146,7 +147,7 @@ def _build(
         others=_select_rows(others, rows) if np.isnan(values).any() else None,
     )
     bad = columns.file.bad if columns.file else 0
-    skipped = (f"{bad:,} bad lines skipped",) if bad else ()
+    skipped = (f"{format_count(bad, 'bad line')} skipped",) if bad else ()
     return replace(table, found=(roles.note, *skipped, *merge_notes, table.summary()))
 
 

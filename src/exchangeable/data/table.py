@@ -25,6 +25,7 @@ from exchangeable.data.options import TableOptions
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Kind, Scale
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Table:
         return len(self.values) - int(np.count_nonzero(np.isnan(self.values)))
 
     def __repr__(self) -> str:
-        return f"Table({self._sizes()}, {len(self):,} cells, {self.scale})"
+        return f"Table({self._sizes()}, {format_count(len(self), 'cell')}, {self.scale})"
 
     @property
     def order(self) -> int:
@@ -174,7 +175,7 @@ class Table:
         rows = np.flatnonzero(self.is_observed)[np.sort(positions)]
         times = None if self.times is None else self.times[rows]
         values = self.values[rows]
-        found = (f"{len(values):,} of {len(self):,} cells are shown",)
+        found = (f"{len(values):,} of {format_count(len(self), 'cell')} shown",)
         changes: dict[str, Any] = {"times": times, "found": found, "others": None}
         return replace(self, index=self.index[rows], values=values, **changes)
 
@@ -267,7 +268,7 @@ class Table:
         """Say how many cells and members there are, and on which scale."""
         missing = len(self.values) - len(self)
         rest = f", {missing:,} without a value" if missing else ""
-        return f"{len(self):,} cells of {self._sizes()}, {self.scale}{rest}"
+        return f"{format_count(len(self), 'cell')} of {self._sizes()}, {self.scale}{rest}"
 
     def _sizes(self) -> str:
         return " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))

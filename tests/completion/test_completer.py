@@ -291,6 +291,10 @@ def test_equal_values_are_answered_by_themselves():
         (lambda c: Completer(scale="wide").fit(LABELS, RATINGS), "scale"),
         (lambda c: Completer(duplicates="sum").fit(LABELS, RATINGS), "duplicates"),
         (lambda c: Completer().fit(LABELS, RATINGS[:3]), "one per row"),
+        (
+            lambda c: Completer().fit(LABELS, np.stack([RATINGS, RATINGS], axis=1)),
+            r"values must be one per row, .* but have shape \(\d+, 2\)",
+        ),
         (lambda c: Completer().fit(LABELS, np.full(len(RATINGS), np.nan)), "none"),
         (
             lambda c: Completer("residual", validation=1.0).fit(LABELS, RATINGS),

@@ -41,7 +41,7 @@ def check_input(X: Any, y: Any) -> tuple[Any, Any]:
         return cells, None
     masked = isinstance(y, np.ma.MaskedArray)
     values = np.ma.filled(y.astype(np.float64), np.nan) if masked else np.asarray(y)
-    if values.ndim != 2:
+    if values.ndim != 2 or values.shape[1] != 1:
         return cells, values
     from sklearn.utils import column_or_1d  # it warns in a class of its own
 

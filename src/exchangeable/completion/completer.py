@@ -147,7 +147,10 @@ class Completer(Estimator):
         ends = read_predictions(fitted.predictor, index, *interval_ends(coverage))
         return np.stack(ends, axis=1)
 
-    @available_if(lambda self: "fitted_" not in vars(self) or bool(self.levels_))
+    @available_if(
+        lambda self: "fitted_" not in vars(self) or bool(self.levels_),
+        "values on a scale with levels are needed, but these are real numbers",
+    )
     def predict_proba(self, X: Any) -> Floats:
         """Predict the probability of each level of the scale, in the order of ``levels_``: (Q, L).
 

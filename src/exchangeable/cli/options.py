@@ -50,8 +50,8 @@ Model = Annotated[
     str,
     typer.Option(
         help="auto (pretrained, or bias or vmf if better on hidden cells), pretrained, mean, "
-        "row-mean, column-mean, bias, vmf, bmf, item-knn, user-knn, residual or factorized (which "
-        "are trained first), or the folder of a trained model."
+        "row-mean, column-mean, bias, vmf, bmf, knn (or item-knn), user-knn, residual or "
+        "factorized (which are trained first), or the folder of a trained model."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]

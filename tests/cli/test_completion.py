@@ -195,6 +195,18 @@ def test_a_stranger_is_called_one(here):
     assert "zoe is not in the table" in done("recommend", "ratings.csv", "zoe").output
 
 
+def test_a_label_of_another_axis_is_called_one(here):
+    mean = ("--model", "mean")
+    told = done("recommend", "ratings.csv", "ann", "--axis", "1", *mean).output
+    assert "ann is no film of the table, but a user: choose --axis user" in told
+    assert " is no " not in done("recommend", "ratings.csv", "ann", *mean).output
+    (here / "numbers.csv").write_text("user,film,rating\n1,10,5\n1,11,4\n10,10,2\n2,11,1\n")
+    told = done("recommend", "numbers.csv", "11", *mean).output
+    assert "11 is no user of the table, but a film: choose --axis film" in told
+    for known in ("10", "1"):
+        assert " is no" not in done("recommend", "numbers.csv", known, *mean).output
+
+
 def test_queries_without_a_header_are_read(here):
     (here / "numbers.csv").write_text("user,film,rating\n1,1,5\n1,2,4\n2,1,2\n3,2,3\n")
     for content, rows in (("1,1\n3,2\n", 2), ("2,2\n", 1), ("3,1\n1,2\n2,2\n", 3)):

@@ -178,8 +178,16 @@ def recommend(
     parsed = vocabularies[at].parse_label(member)
     query = RecommendQuery(parsed, n, at, rated or None, fixed, completer.duplicates)
     rows = pl.DataFrame(find_best(completer.fitted_, query).columns(completer.table_))
-    if vocabularies[at].encode(column_of("member", [parsed]))[0] == UNKNOWN:
+    axes = [
+        axis
+        for axis, vocabulary in zip(completer.table_.axes, vocabularies, strict=True)
+        if vocabulary.encode(column_of(axis, [vocabulary.parse_label(member)]))[0] != UNKNOWN
+    ]
+    if not axes:
         output.line(f"{member} is not in the table")
+    elif completer.table_.axes[at] not in axes:
+        here, other = completer.table_.axes[at], axes[0]
+        output.line(f"{member} is no {here} of the table, but a {other}: choose --axis {other}")
     output.fact(member=member, recommended=rows.to_dicts())
     for row in rows.iter_rows(named=True):
         labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from exchangeable.arrays.cells import Cells
+from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.baselines import BASELINES
 from exchangeable.completion.baseline_predictor import fit_baseline
 from exchangeable.completion.model_predictor import ModelPredictor
@@ -77,8 +77,7 @@ def fit(request: FitRequest) -> Fitted:
     table = request.table
     if len(table) == 0:
         raise InputError("cells with a value are needed, but the table has none")
-    if max(float(np.nanmax(table.values)), -float(np.nanmin(table.values))) > MAX_VALUE:
-        raise InputError(f"values must be at most {MAX_VALUE:g} in size: divide them by something")
+    check_size(table.values)
     cells, notes = observed_cells(table, request.seed)
     name, calibration, reasons = _choose_model(request, cells)
     notes = (*notes, *reasons)
@@ -123,6 +122,12 @@ def fit(request: FitRequest) -> Fitted:
             calibration, notes = comparison.calibration, (*notes, str(comparison))
     model = replace(model, calibration=calibration)
     return Fitted(table, cells, model, (*notes, *further), name)
+
+
+def check_size(values: Floats) -> None:
+    """Raise if values, one of them a number at least, are too large to be squared and summed."""
+    if max(float(np.nanmax(values)), -float(np.nanmin(values))) > MAX_VALUE:
+        raise InputError(f"values must be at most {MAX_VALUE:g} in size: divide them by something")
 
 
 def _choose_model(request: FitRequest, cells: Cells) -> tuple[str, Calibration, tuple[str, ...]]:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
-from exchangeable.completion.fit import Fitted
+from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import find_axis
 from exchangeable.completion.predictor import Predictor, best_cells, quantile
 from exchangeable.completion.update import read_new_cells, update
@@ -78,6 +78,8 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
     # Only a new member's own cells are computed, and nothing of its axis is copied.
     if code == UNKNOWN and table.scale.kind != "positives":
         fitted.cells.scale.check(values)
+        if len(values):
+            check_size(values)
         check_distinct(table, rated, axis)
         predictor = fitted.predictor.for_new_member(axis, rated, values)
         if predictor is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, cell_keys
-from exchangeable.completion.fit import Fitted
+from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_columns
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.data.frames import frame_of
@@ -51,6 +51,7 @@ def update(fitted: Fitted, added: Table) -> Fitted:
     if not len(values):
         raise InputError("new cells must have values, but none has one")
     fitted.cells.scale.check(values)
+    check_size(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
     observed = table.is_observed  # rows without a value were queries, which are answered
     before = Cells(table.index[observed], table.values[observed], table.shape, table.scale)

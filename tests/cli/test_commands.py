@@ -1,13 +1,18 @@
 """The commands: what they say, what they write, and that bad use writes nothing."""
 
 import json
+import re
 import subprocess
 import sys
+import typing
 
 import pytest
 from tests.support.commands import done, run
 
 from exchangeable import __version__
+from exchangeable.baselines import BASELINES
+from exchangeable.cli.options import Model
+from exchangeable.training.recipes import RECIPES
 
 
 def test_the_version_is_printed_before_anything_heavy_is_loaded():
@@ -32,6 +37,12 @@ def test_the_help_of_the_whole_command_fits_one_screen(monkeypatch):
                  "evaluate", "serve", "doctor", "data", "--version"):  # fmt: skip
         assert f" {name} " in text
     assert len(text.splitlines()) <= 30
+
+
+def test_the_help_on_models_names_all_of_them():
+    (text,) = typing.get_args(Model)[1:]
+    names = re.findall(r"[a-z][a-z-]+", text.help)
+    assert {"auto", "pretrained", *BASELINES, *RECIPES} <= set(names)
 
 
 def test_nothing_is_overwritten_without_force(here):
@@ -101,6 +112,10 @@ BAD = [
     ("complete", "ratings.csv", "--queries", "missing.csv"),
     ("complete", "ratings.csv", "--queries", "one-column.csv"),
     ("complete", "ratings.csv", "--queries", "ratings.csv", "--all"),
+    ("complete", "ratings.csv", "--limit", "-3"),
+    ("complete", "ratings.csv", "--all", "--limit", "0"),
+    ("complete", "ratings.csv", "--separator", ""),
+    ("complete", "ratings.csv", "--axes", ""),
     ("complete", "ratings.csv", "--device", "abacus"),
     ("complete", "ratings.csv", "--seed", "-1"),
     ("complete", "ratings.csv", "--axes", "user"),
@@ -113,6 +128,8 @@ BAD = [
     ("recommend", "ratings.csv", "ann", "--rate", "Heat"),
     ("recommend", "ratings.csv", "ann", "--rate", "Heat=good"),
     ("recommend", "ratings.csv", "ann", "--rate", "Heat=17"),
+    ("recommend", "ratings.csv", "zed", "--rate", "Heat=nan"),
+    ("recommend", "ratings.csv", "zed", "--rate", "Heat=inf"),
     ("recommend", "ratings.csv", "ann", "--axis", "studio"),
     ("recommend", "ratings.csv", "ann", "--axis", "9"),
     ("recommend", "ratings.csv", "ann", "--given", "film"),

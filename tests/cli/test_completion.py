@@ -25,6 +25,35 @@ def test_complete_fills_what_is_empty_and_keeps_the_rest(here):
     assert (filled["rating"] <= filled["high"]).all()
 
 
+def test_complete_keeps_the_other_columns_of_tables_and_queries(here):
+    lines = (here / "ratings.csv").read_text().splitlines()
+    noted = [f"{'note' if n == 0 else f'0{n}'},{line},x{n}" for n, line in enumerate(lines)]
+    (here / "noted.csv").write_text("\n".join(noted).replace(",x0", ",low"))
+    done("complete", "noted.csv")
+    frame = pl.read_csv("noted.completed.csv", infer_schema=False)
+    assert frame.columns == ["note", "user", "film", "rating", "low", "low end", "high"]
+    assert frame["note"].to_list() == [f"0{n}" for n in range(1, 10)]
+    assert frame["low"].to_list() == [f"x{n}" for n in range(1, 10)]
+    (here / "asked.csv").write_text("id,film,user\n007,Big,ann\n")
+    done("complete", "ratings.csv", "--queries", "asked.csv", "--out", "answers.csv")
+    assert (
+        (here / "answers.csv").read_text().startswith("id,film,user,rating,low,high\n007,Big,ann,")
+    )
+    done("complete", "noted.csv", "--all", "--out", "all.csv")
+    assert pl.read_csv("all.csv").columns == ["user", "film", "rating", "low", "high"]
+
+
+def test_columns_that_csv_cannot_hold_are_refused_before_any_work(here):
+    frame = pl.read_csv("ratings.csv").with_columns(tags=pl.concat_list("film"))
+    frame.write_parquet("tags.parquet")
+    refused = run("complete", "tags.parquet")
+    assert refused.exit_code == 2
+    assert "List(String) of column 'tags'" in refused.stderr
+    assert "model" not in refused.output
+    done("complete", "tags.parquet", "--out", "out.parquet")
+    assert pl.read_parquet("out.parquet")["tags"].equals(frame["tags"])
+
+
 def test_the_command_and_python_give_the_same_answers(here):
     done("complete", "ratings.csv", "--model", "bias")
     frame = pl.read_csv(here / "ratings.completed.csv").filter(pl.col("low").is_not_null())
@@ -76,6 +105,14 @@ def test_queries_of_numbers_find_their_members_even_beside_one_that_is_none(here
     one, two = pl.read_csv("a.csv"), pl.read_csv("b.csv", schema_overrides={"user": pl.String})
     assert one["rating"].to_list() == two["rating"].to_list()[:2]
     assert two["user"].to_list() == ["1", "3", "abc", "007"]
+
+
+def test_one_cell_is_counted_in_the_singular(here):
+    (here / "one.csv").write_text("user,film,rating\nann,Heat,5\nbob,Big,\n")
+    told = done("complete", "one.csv", "--model", "mean").output
+    assert "1 cell of 2 user x 2 film" in told
+    assert "predicted 1 cell, written to" in told
+    assert repr(Table.read("one.csv")).startswith("Table(2 user x 2 film, 1 cell,")
 
 
 def test_all_writes_every_cell_and_refuses_too_many(here):
@@ -156,6 +193,18 @@ def test_dates_are_labels_and_equals_signs_may_stand_in_them(here):
 
 def test_a_stranger_is_called_one(here):
     assert "zoe is not in the table" in done("recommend", "ratings.csv", "zoe").output
+
+
+def test_a_label_of_another_axis_is_called_one(here):
+    mean = ("--model", "mean")
+    told = done("recommend", "ratings.csv", "ann", "--axis", "1", *mean).output
+    assert "ann is no film of the table, but a user: choose --axis user" in told
+    assert " is no " not in done("recommend", "ratings.csv", "ann", *mean).output
+    (here / "numbers.csv").write_text("user,film,rating\n1,10,5\n1,11,4\n10,10,2\n2,11,1\n")
+    told = done("recommend", "numbers.csv", "11", *mean).output
+    assert "11 is no user of the table, but a film: choose --axis film" in told
+    for known in ("10", "1"):
+        assert " is no" not in done("recommend", "numbers.csv", known, *mean).output
 
 
 def test_queries_without_a_header_are_read(here):

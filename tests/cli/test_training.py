@@ -23,6 +23,22 @@ def test_a_trained_model_is_used_by_the_other_commands(here):
     assert again["steps"] == 6
 
 
+def test_what_can_be_finetuned_is_told(here):
+    for model in ("bias", "residual", "nowhere"):
+        told = run("finetune", model, "ratings.csv", "--out", "finer").stderr
+        needed = "must be pretrained, or the folder of a trained model, but is"
+        assert told == f"error: the model to finetune {needed} {model!r}\n"
+
+
+def test_orders_that_cannot_be_drawn_are_told(here):
+    for order, cells, highest in ((6, None, 5), (7, 12_000, 5), (40, 10, 22)):
+        given = [] if cells is None else ["--cells", cells]
+        told = run("pretrain", "--out", "model", "--order", order, *given)
+        assert told.exit_code == 2
+        assert f"with 1 to {highest} axes, but --order is {order}\n" in told.stderr
+        assert not (here / "model").exists()
+
+
 def test_resuming_from_nothing_starts_and_a_started_one_is_not_replaced(here):
     assert "this is its start" in train_small("--resume").output
     refused = train_small()

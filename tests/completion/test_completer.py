@@ -152,6 +152,32 @@ def test_columns_are_found_by_all_their_names_or_by_none():
         completer.update(pl.DataFrame({"film": ["y"], "usr": ["z"]}), [5.0])
 
 
+@pytest.mark.parametrize("convert", [list, np.array])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c, cells: c.predict(cells),
+        lambda c, cells: c.predict_interval(cells),
+        lambda c, cells: c.predict_proba(cells),
+        lambda c, cells: c.update(cells, [3, 4]),
+    ],
+)
+def test_columns_without_names_must_be_as_many_as_there_are_axes(convert, call):
+    completer = Completer("bias").fit(convert([("a", "x"), ("a", "y"), ("b", "x")]), [1, 5, 3])
+    call(completer, convert([("b", "y"), ("c", "x")]))
+    for wrong in ([("b", "y", "2024"), ("c", "x", "2025")], [("b",), ("c",)]):
+        with pytest.raises(InputError, match="a column for each"):
+            call(completer, convert(wrong))
+
+
+@pytest.mark.parametrize("cells", [[], (), np.array([]), np.empty((0, 2)), LABELS.head(0)])
+def test_no_cells_get_no_predictions(fitted, cells):
+    completer = fitted("bias")
+    assert completer.predict(cells).shape == (0,)
+    assert completer.predict_interval(cells).shape == (0, 2)
+    assert completer.predict_proba(cells).shape == (0, 5)
+
+
 def test_what_a_label_is_does_not_depend_on_what_else_is_asked():
     completer = Completer("row-mean").fit([(1, "x"), (1, "y"), (2, "x"), (3, "y")], [5, 4, 1, 1])
     alone = completer.predict([(1.0, "x")])
@@ -230,6 +256,15 @@ def test_equal_values_are_answered_by_themselves():
         (lambda c: c.predict_interval([("a", "b")], coverage="0.8"), "coverage"),
         (lambda c: c.recommend(None), "label"),
         (lambda c: c.recommend(float("nan")), "label"),
+        (lambda c: c.recommend(["a"]), "member must be one label, .* but is a list"),
+        (lambda c: c.recommend(("a",)), "member must be one label, .* but is a tuple"),
+        (lambda c: c.recommend({"a"}), "member must be one label, .* but is a set"),
+        (lambda c: c.recommend({"a": 1}), "member must be one label, .* but is a dict"),
+        (lambda c: c.recommend(np.array("a")), "member must be one label, .* but is a ndarray"),
+        (lambda c: c.recommend(pl.Series(["a"])), "member must be one label, .* but is a Series"),
+        (lambda c: c.recommend(pd.Series(["a"])), "member must be one label, .* but is a Series"),
+        (lambda c: c.recommend("a", given={"film": ["b"]}), "film must be one label"),
+        (lambda c: c.recommend("a", ratings={("b",): 1}), "ratings must be of labels of film"),
         (lambda c: c.recommend("a", ratings={"Heat": "good"}), "numbers are needed"),
         (lambda c: Completer(model=["vmf"]).fit(LABELS, RATINGS), "model must be"),
         (lambda c: Completer(training={"steps": 3}).fit(LABELS, RATINGS), "training must be"),
@@ -243,7 +278,11 @@ def test_equal_values_are_answered_by_themselves():
         (lambda c: c.recommend("a", ratings={"Heat": 99}), "scale"),
         (lambda c: c.recommend("a", ratings=pl.DataFrame({"film": ["Heat"]})), "ratings"),
         (lambda c: c.factors(axis=5), "axis must be one of"),
-        (lambda c: c.update([], []), "needed|shape"),
+        (lambda c: c.update([], []), "cells are needed, but none came"),
+        (lambda c: Completer().fit([], []), "cells are needed, but none came"),
+        (lambda c: Completer().fit(np.array([]), []), "cells are needed, but none came"),
+        (lambda c: Completer().fit(()), "cells are needed, but none came"),
+        (lambda c: Table.of(LABELS, axes=[]), "label columns are needed, but there are none"),
         (lambda c: Completer("deep").fit(LABELS, RATINGS), "model must be one of"),
         (lambda c: Completer("no/such/folder").fit(LABELS, RATINGS), "checkpoint"),
         (lambda c: Completer(seed=-1).fit(LABELS, RATINGS), "seed"),
@@ -252,6 +291,10 @@ def test_equal_values_are_answered_by_themselves():
         (lambda c: Completer(scale="wide").fit(LABELS, RATINGS), "scale"),
         (lambda c: Completer(duplicates="sum").fit(LABELS, RATINGS), "duplicates"),
         (lambda c: Completer().fit(LABELS, RATINGS[:3]), "one per row"),
+        (
+            lambda c: Completer().fit(LABELS, np.stack([RATINGS, RATINGS], axis=1)),
+            r"values must be one per row, .* but have shape \(\d+, 2\)",
+        ),
         (lambda c: Completer().fit(LABELS, np.full(len(RATINGS), np.nan)), "none"),
         (
             lambda c: Completer("residual", validation=1.0).fit(LABELS, RATINGS),

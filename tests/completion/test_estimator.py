@@ -75,8 +75,11 @@ def test_real_numbers_have_no_probabilities():
     assert not hasattr(completer, "predict_proba")
     assert "predict_proba" not in dir(completer)
     assert hasattr(Completer(), "predict_proba")
-    with pytest.raises(AttributeError, match="'Completer' has no attribute 'predict_proba'"):
+    needed = "values on a scale with levels are needed, but these are real numbers"
+    with pytest.raises(AttributeError, match=f"has no attribute 'predict_proba': {needed}"):
         completer.predict_proba([("a", "x")])
+    with pytest.raises(AttributeError, match=r"'Completer' has no attribute 'studio'$"):
+        completer.studio  # noqa: B018
 
 
 def test_plain_use_imports_neither_scikit_learn_nor_other_extras():

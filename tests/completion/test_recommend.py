@@ -57,6 +57,16 @@ def test_a_new_member_is_recommended_to_from_ratings_that_are_not_kept(fitted):
     assert completer.recommend("newcomer", n=5, ratings=frame).equals(found)
 
 
+@pytest.mark.parametrize("member", ["newcomer", LABELS["member"][0]])
+@pytest.mark.parametrize("rating", [None, np.nan, np.inf, -np.inf])
+def test_ratings_that_are_no_finite_numbers_are_refused(fitted, member, rating):
+    film = LABELS["film"][0]
+    frame = pl.DataFrame({"film": [film], "stars": [rating]}, schema_overrides={"stars": float})
+    for ratings in ({film: rating}, frame):
+        with pytest.raises(InputError, match=rf"rating of '{film}' must be a finite number, but"):
+            fitted("vmf").recommend(member, ratings=ratings)
+
+
 @pytest.mark.parametrize("model", TRAINED)
 @pytest.mark.parametrize("axis", ["member", "film"])
 def test_the_quick_way_to_a_newcomer_gives_about_what_an_update_would(fitted, model, axis):

@@ -176,3 +176,15 @@ def test_cells_that_were_folded_in_are_remembered_by_what_is_saved(tmp_path):
     assert completer.refresh_due_
     completer.save(tmp_path / "saved")
     assert Completer.load(tmp_path / "saved").refresh_due_
+
+
+def test_new_values_may_not_be_too_large_either():
+    completer = Completer("vmf", scale="real").fit([("a", "x"), ("a", "y"), ("b", "x")], [1, 2, 3])
+    for call in (
+        lambda: completer.update([("b", "y")], [1e200]),
+        lambda: completer.recommend("c", ratings={"x": -1e200}),
+        lambda: completer.recommend("a", ratings={"x": 1e200}),
+    ):
+        with pytest.raises(InputError, match=r"at most 1e\+100 in size"):
+            call()
+    assert len(completer.recommend("c", ratings={})) == 2

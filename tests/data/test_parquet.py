@@ -130,7 +130,9 @@ def test_any_rows_give_the_table_of_the_frame(tmp_path_factory, rows, groups, ho
     empty = [row[:2] for row in rows if row[2] is None]
     assert [row[:2] for row in labels if row[2] != row[2]] == empty
     known = sum(cell in expected for cell in empty)
-    assert any(f"{known} rows without a value ask" in told for told in table.found) == (known > 0)
+    noun = "row" if known == 1 else "rows"
+    note = f"{known} {noun} without a value, of cells that have one elsewhere"
+    assert (note in table.found) == (known > 0)
 
 
 def test_columns_may_come_in_any_order_and_others_are_not_read(tmp_path):

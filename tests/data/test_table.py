@@ -127,7 +127,7 @@ def test_duplicates_are_merged_as_asked_and_told(how, expected):
     table = Table.of(frame, duplicates=how)
     assert table.index.tolist() == [[0, 0], [1, 0]]
     assert table.values.tolist() == [expected, 5.0]
-    assert any(f"1 duplicate cells merged ({how})" in line for line in table.found)
+    assert any(f"1 duplicate cell merged ({how})" in line for line in table.found)
     with pytest.raises(InputError, match=r"row 3: every cell may come once, but \('a', 'x'\)"):
         Table.of(frame)
 
@@ -373,7 +373,7 @@ def test_skipping_bad_lines_keeps_quoted_line_feeds(tmp_path):
     path = write(tmp_path, "a.csv", text)
     table = Table.read(path, skip_bad_lines=True, duplicates="last")
     assert table.vocabularies[1].labels.to_list() == ["A\nB", "C"]
-    assert "1 bad lines skipped" in table.found
+    assert "1 bad line skipped" in table.found
     with pytest.raises(InputError, match="line 6: every cell may come once"):
         Table.read(path, skip_bad_lines=True)
 
@@ -406,7 +406,7 @@ def test_answers_do_not_overwrite_labels():
 
 def test_a_question_about_an_observed_cell_is_told():
     table = Table.of([("a", "b"), ("a", "b"), ("c", "b")], [3.0, np.nan, np.nan])
-    assert "1 rows without a value ask for cells that have one" in table.found
+    assert "1 row without a value, of cells that have one elsewhere" in table.found
 
 
 def test_dates_as_labels_of_an_array_stay_dates():

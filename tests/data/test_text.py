@@ -47,6 +47,18 @@ BAD = {
     "blank lines only": (b"\n\n  \n", "a.csv", [], "no line of text"),
     "a header only": (HEAD, "a.csv", [], "only a header"),
     "one column": (b"user\nann\nbob\n", "a.csv", [], "line 1: two columns or more are needed"),
+    "one label column": (
+        b"user,rating\nann,1\n",
+        "a.csv",
+        [],
+        "two label columns are needed, but 1 was found among user, rating: user; name them",
+    ),
+    "no label column": (
+        b"rating,year\n5,2001\n",
+        "a.csv",
+        [],
+        "two label columns are needed, but none was found among rating, year; name them",
+    ),
     "one word": (b"hello", "a.csv", [], "two columns or more are needed"),
     "a short line": (
         HEAD + b"ann,Heat,4\nbob,Alien\n",

@@ -107,24 +107,30 @@ def test_asked_to_stop_it_ends_the_calls_under_way(tmp_path):
     ("arguments", "reason"),
     [
         (["nowhere.csv"], "no such file"),
+        (["folder"], "a file is needed, but this is a directory"),
+        (["text.csv"], "two columns or more are needed"),
+        (["text.csv", "--db", "sqlite:///kept.db"], "two columns or more are needed"),
         (["--host", "0.0.0.0"], "anyone could read and change the table"),
         (["--token-file", "nowhere"], "the token cannot be read"),
         (["--db", "mysql://x/y"], "sqlite or postgresql"),
         (["--model", "residual"], "trained anew at each refresh"),
         (["--model", "no such model"], "model must be one of"),
+        (["--model", "./nowhere"], "a checkpoint was needed"),
         (["--port", "99999"], "cannot listen at"),
         (["--host", "no.such.host.invalid", "--anyone"], "cannot listen at"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(tmp_path, monkeypatch, arguments, reason):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.csv").write_text("once upon a time\n")
+    before = sorted(tmp_path.iterdir())
     port = [] if "--port" in arguments else ["--port", "0"]
     told = CliRunner().invoke(app, ["serve", *arguments, *port])
     assert told.exit_code == 2, told.output
     assert reason in told.stderr
     assert told.stderr.count("\n") == 1
-    if arguments == ["nowhere.csv"]:
-        assert not list(tmp_path.iterdir())  # nothing is left behind
+    assert sorted(tmp_path.iterdir()) == before  # nothing is left behind
 
 
 def test_another_table_than_the_one_that_is_kept_is_refused(tmp_path, monkeypatch):

@@ -85,6 +85,22 @@ def test_an_empty_database_knows_no_table(url):
     empty.close()
 
 
+def test_a_file_is_left_only_if_it_holds_a_table_or_was_there_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Store.open("sqlite:///new.db").close()
+    assert not list(tmp_path.iterdir())
+    filled = Store.open("sqlite:///new.db")
+    filled.fill("films", Table.of(FRAME))
+    filled.close()
+    (tmp_path / "old.db").touch()
+    Store.open("sqlite:///old.db").close()
+    one, other = Store.open("sqlite:///both.db"), Store.open("sqlite:///both.db")
+    other.fill("films", Table.of(FRAME))
+    one.close()
+    other.close()
+    assert {path.name for path in tmp_path.glob("*.db")} == {"new.db", "old.db", "both.db"}
+
+
 def test_a_second_table_is_refused(store):
     with pytest.raises(InputError, match="already holds films"):
         store.fill("others", Table.of(FRAME))

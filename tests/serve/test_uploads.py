@@ -3,7 +3,10 @@
 import io
 import re
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
@@ -38,6 +41,41 @@ def test_a_file_comes_back_completed(client):
     every = client.post("/v1/complete", params={"all": True}, content=csv_of(small))
     rows = small["member"].n_unique() * 5
     assert len(pl.read_csv(io.StringIO(every.text))) == rows
+
+
+def test_other_columns_come_back_as_they_were_sent(client):
+    note, rows = pl.lit('a "b", c').alias("note"), pl.int_range(pl.len()).alias("low")
+    sent = MISSING.select("member", note, rows, "film", "rating", seen=pl.lit("2024-01-02"))
+    buffer = io.BytesIO()
+    sent.write_parquet(buffer)
+    for content in (csv_of(sent), buffer.getvalue()):
+        answer = client.post("/v1/complete", content=content)
+        found = pl.read_csv(io.StringIO(answer.text))
+        assert found.columns == [*sent.columns, "low end", "high"]
+        assert found.drop("rating", "low end", "high").equals(sent.drop("rating"))
+        assert found["rating"].null_count() == 0
+
+
+def test_other_columns_that_csv_cannot_hold_are_refused(client):
+    buffer = io.BytesIO()
+    MISSING.with_columns(tags=pl.concat_list("film")).write_parquet(buffer)
+    answer = client.post("/v1/complete", content=buffer.getvalue())
+    assert answer.status_code == 422
+    assert "List(String) of column 'tags'" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("stored", [True, False])  # as categories, or as texts
+def test_texts_that_are_small_in_the_file_alone_are_refused(client, stored):
+    rows = 2**16
+    note = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), ["x" * 2**16])  # 2^32 bytes
+    users, films = np.divmod(np.arange(rows), 2**8)
+    ratings = pa.array([None, *[3.0] * (rows - 1)])
+    sent = pa.table({"user": users, "film": films, "rating": ratings, "note": note})
+    buffer = io.BytesIO()
+    pq.write_table(sent, buffer, store_schema=stored)
+    answer = client.post("/v1/complete", content=buffer.getvalue())
+    assert answer.status_code == 422
+    assert "at most 256 MB in columns other than labels" in answer.json()["error"]
 
 
 def test_a_file_is_looked_at(client):

@@ -35,6 +35,7 @@ from exchangeable.cli.output import (
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 from exchangeable.runtime.files import whole_file
+from exchangeable.runtime.phrases import format_count
 
 if TYPE_CHECKING:
     from exchangeable.completion.completer import Completer
@@ -74,8 +75,9 @@ def complete(
 ) -> None:
     """Fill in a table: predictions with 80 % intervals.
 
-    Predicts the cells without a value, those of --queries, or --all. Under torchrun several
-    processes share the work, and the first of them writes.
+    Predicts the cells without a value, those of --queries, or --all. Other columns of the rows are
+    written as they came, but not with --all. Under torchrun several processes share the work, and
+    the first of them writes.
     """
     from exchangeable.completion import fill
     from exchangeable.runtime.devices import parse_size
@@ -83,6 +85,8 @@ def complete(
 
     if queries is not None and every:
         raise InputError("--queries and --all exclude each other, but both were given")
+    if limit < 1:
+        raise InputError(f"--limit must be 1 or more, but is {limit}")
     out = out or default_out(table, "completed")
     check_ending(out)
     check_writable(out, force)
@@ -97,6 +101,8 @@ def complete(
         data, _ = open_table(table, options)
         # All input is checked before anything is fitted.
         request = fill.FillRequest.of(data, queries=queries, every=every, limit=limit)
+        if out.suffix.lower() != ".parquet":
+            request.check_csv()
         data = data.in_label_order(in_place=True)
         frames = read_features(features)
         completer = fit_completer(data, model, seed, device, frames, output, memory, processes)
@@ -119,7 +125,8 @@ def complete(
         report=None if report is None else str(report),
     )
     and_report = "" if report is None else f", report written to {report}"
-    output.finish(f"predicted {request.missing:,} cells, written to {out}{and_report}")
+    predicted = format_count(request.missing, "cell")
+    output.finish(f"predicted {predicted}, written to {out}{and_report}")
 
 
 @report_errors
@@ -171,8 +178,16 @@ def recommend(
     parsed = vocabularies[at].parse_label(member)
     query = RecommendQuery(parsed, n, at, rated or None, fixed, completer.duplicates)
     rows = pl.DataFrame(find_best(completer.fitted_, query).columns(completer.table_))
-    if vocabularies[at].encode(column_of("member", [parsed]))[0] == UNKNOWN:
+    axes = [
+        axis
+        for axis, vocabulary in zip(completer.table_.axes, vocabularies, strict=True)
+        if vocabulary.encode(column_of(axis, [vocabulary.parse_label(member)]))[0] != UNKNOWN
+    ]
+    if not axes:
         output.line(f"{member} is not in the table")
+    elif completer.table_.axes[at] not in axes:
+        here, other = completer.table_.axes[at], axes[0]
+        output.line(f"{member} is no {here} of the table, but a {other}: choose --axis {other}")
     output.fact(member=member, recommended=rows.to_dicts())
     for row in rows.iter_rows(named=True):
         labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)
@@ -211,7 +226,7 @@ def factorize(
         example = frame.filter(frame["axis"] == axis).row(0, named=True)
         output.line(f"{size:,} {axis}: {example['member']} is nearest to {example['nearest']}")
     output.fact(out=str(out), members=len(frame))
-    output.finish(f"computed vectors of {len(frame):,} members, written to {out}")
+    output.finish(f"computed vectors of {format_count(len(frame), 'member')}, written to {out}")
 
 
 def open_completer(

@@ -50,8 +50,8 @@ Model = Annotated[
     str,
     typer.Option(
         help="auto (pretrained, or bias or vmf if better on hidden cells), pretrained, mean, "
-        "row-mean, column-mean, bias, vmf, bmf, knn, item-knn, user-knn, residual or factorized "
-        "(which are trained first), or the folder of a trained model."
+        "row-mean, column-mean, bias, vmf, bmf, knn (or item-knn), user-knn, residual or "
+        "factorized (which are trained first), or the folder of a trained model."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
@@ -89,7 +89,7 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(**arguments: Any) -> None:
         fields = {name: arguments.pop(name) for name in _FIELDS}
         axes = fields["axes"]
-        fields["axes"] = tuple(axes.split(",")) if axes else None
+        fields["axes"] = None if axes is None else tuple(axes.split(","))
         command(**arguments, options=TableOptions(**fields))
 
     parameters = inspect.signature(command, eval_str=True).parameters.values()

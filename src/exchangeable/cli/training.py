@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ from exchangeable.cli.options import (
 from exchangeable.cli.output import Output, progress_bar, report_errors
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import format_count
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
@@ -168,12 +170,18 @@ def finetune(
     _check_out(out, force)
     from exchangeable.completion.completer import Completer
     from exchangeable.completion.model_predictor import ModelPredictor
+    from exchangeable.runtime import checkpoint
     from exchangeable.runtime.random import check_seed
     from exchangeable.training.recipes import FINETUNING
     from exchangeable.training.trained_model import TrainedModel
 
     seed = check_seed(seed)
     if model != "pretrained":
+        if not checkpoint.exists(model):
+            raise InputError(
+                f"the model to finetune must be pretrained, or the folder of a trained model, but "
+                f"is {model!r}"
+            )
         TrainedModel.load(model)  # raise what is wrong with it before the table is read
     output = Output(as_json)
     changed = _drop_unset(
@@ -215,6 +223,7 @@ def pretrain(
 
     settings = _drop_unset(order=order, steps=steps, cells=cells)
     curriculum = make_curriculum(seed=check_seed(seed), **settings)
+    _check_order(order, curriculum.cells)
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - 1)
     output = Output(as_json)
@@ -229,9 +238,10 @@ def pretrain(
         trained = pretrain_model(curriculum, execution)
     error = trained.facts["validation RMSE"]
     output.fact(out=str(out), error=error, steps=trained.facts["steps"])
+    taken = format_count(trained.facts["steps"], "step")
     output.finish(
-        f"pretrained: {trained.facts['steps']:,} steps; error on other tables {error:.4f} of that "
-        f"of the closed-form start; saved in {out}"
+        f"pretrained: {taken}; error on other tables {error:.4f} of that of the closed-form start; "
+        f"saved in {out}"
     )
 
 
@@ -258,6 +268,19 @@ def _check_out(out: Path, force: bool, resume: bool = False, advice: str = "") -
     above = next(folder for folder in folders.resolve_folder(out).parents if folder.exists())
     if not os.access(above, os.W_OK):
         raise InputError(f"{out}: nothing may be written to {above}")
+
+
+def _check_order(order: int, cells: int) -> None:
+    """Raise if tables of an order may be drawn that have too many places to be numbered."""
+    from exchangeable.pretraining.synthetic import CELLS_PER_MEMBER, SIZES
+
+    members = min(max(round(cells / CELLS_PER_MEMBER[0]), SIZES[0]), SIZES[1])
+    highest = next(axes for axes in count(1) if members ** (axes + 1) >= 2**63)
+    if order > highest:
+        raise InputError(
+            f"tables of up to {cells:,} cells can be drawn with 1 to {highest} axes, but --order "
+            f"is {order}"
+        )
 
 
 def _check_precision(precision: str) -> None:

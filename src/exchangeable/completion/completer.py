@@ -147,7 +147,10 @@ class Completer(Estimator):
         ends = read_predictions(fitted.predictor, index, *interval_ends(coverage))
         return np.stack(ends, axis=1)
 
-    @available_if(lambda self: "fitted_" not in vars(self) or bool(self.levels_))
+    @available_if(
+        lambda self: "fitted_" not in vars(self) or bool(self.levels_),
+        "values on a scale with levels are needed, but these are real numbers",
+    )
     def predict_proba(self, X: Any) -> Floats:
         """Predict the probability of each level of the scale, as sorted in ``levels_``: (Q, L).
 
@@ -211,7 +214,10 @@ class Completer(Estimator):
         """
         fitted = self.fitted_
         if not isinstance(fitted.predictor, ModelPredictor):
-            raise InputError(f"finetuning needs a trained model, but this is {fitted.name}")
+            raise InputError(
+                f"finetuning needs a trained model (pretrained, residual, factorized or that of a "
+                f"folder), but this is {fitted.name}"
+            )
         seed = check_seed(self.seed)
         usual = replace(FINETUNING, seed=seed)
         chosen = training or (usual if steps is None else replace(usual, steps=steps))

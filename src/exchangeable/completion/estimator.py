@@ -88,29 +88,36 @@ class Estimator:
             twin = object.__new__(_scikit_learn_class(cls))
             twin.__dict__ = self.__dict__
             return getattr(twin, name)
-        raise AttributeError(f"This {type(self).__name__!r} has no attribute {name!r}")
+        method = inspect.getattr_static(type(self), name, None)
+        reason = f": {method.reason}" if isinstance(method, _ConditionalMethod) else ""
+        raise AttributeError(f"This {type(self).__name__!r} has no attribute {name!r}{reason}")
 
 
 class available_if:  # noqa: N801  # a decorator, named as scikit-learn's
-    """Make a method an attribute only of the instances that ``check`` is true of."""
+    """Make a method an attribute only of the instances that ``check`` is true of.
 
-    def __init__(self, check: Callable[[Any], bool]) -> None:
-        self.check = check
+    ``reason`` is added to the error of the others.
+    """
+
+    def __init__(self, check: Callable[[Any], bool], reason: str) -> None:
+        self.check, self.reason = check, reason
 
     def __call__(self, method: Callable[..., Any]) -> Any:
-        return _ConditionalMethod(method, self.check)
+        return _ConditionalMethod(method, self.check, self.reason)
 
 
 class _ConditionalMethod:
-    def __init__(self, method: Callable[..., Any], check: Callable[[Any], bool]) -> None:
-        self.method, self.check = method, check
+    def __init__(
+        self, method: Callable[..., Any], check: Callable[[Any], bool], reason: str
+    ) -> None:
+        self.method, self.check, self.reason = method, check, reason
         self.__doc__ = method.__doc__
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
         if instance is None:
             return self.method
         if not self.check(instance):
-            raise AttributeError(f"This {owner.__name__!r} has no such method for its values")
+            raise AttributeError(self.reason)  # Python looks on, in __getattr__
         return MethodType(self.method, instance)
 
 

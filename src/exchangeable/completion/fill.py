@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import Fitted
 from exchangeable.completion.inputs import encode_queries
 from exchangeable.completion.predictor import MEAN, interval_ends, predict_chunks
-from exchangeable.data.frames import native_frame
+from exchangeable.data.frames import native_frame, with_columns
 from exchangeable.data.options import Duplicates
+from exchangeable.data.other_columns import OtherColumns, ReadRows
 from exchangeable.data.queries import read_queries
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
@@ -76,16 +78,21 @@ class FillRequest:
     values: NDArray[np.floating]  # (R,), NaN where a prediction is wanted
     names: tuple[str, str, str]
     """Names of the columns of values and of the ends of their intervals."""
+    others: OtherColumns | None = None
+    """Further columns, to be written in their place."""
 
     @classmethod
     def of(
         cls, table: Table, *, queries: Path | None = None, every: bool = False, limit: int = 2**62
     ) -> FillRequest:
-        """Request the cells without a value, those of a file, or every cell of the table."""
-        names = table.prediction_columns
+        """Request the cells without a value, those of a file, or every cell of the table.
+
+        Only rows that came from the user have further columns.
+        """
         if queries is not None:
-            labels = read_queries(queries, table)
-            return cls(LabelledRows(labels), np.full(len(labels), np.nan), names)
+            labels, others = read_queries(queries, table)
+            names = table.prediction_columns(others.types)
+            return cls(LabelledRows(labels), np.full(len(labels), np.nan), names, others)
         if every:
             return cls._every(table, limit)
         if len(table.values) == len(table):
@@ -97,7 +104,8 @@ class FillRequest:
         kinds = [np.min_scalar_type(size) for size in table.shape]
         codes = [c.astype(kind) for c, kind in zip(table.index.T, kinds, strict=True)]
         rows = CodedRows(table.axes, table.vocabularies, lambda rows: [c[rows] for c in codes])
-        return cls(rows, _shorten(table.values), names)
+        names = table.prediction_columns(() if table.others is None else table.others.types)
+        return cls(rows, _shorten(table.values), names, table.others)
 
     @classmethod
     def _every(cls, table: Table, limit: int) -> FillRequest:
@@ -111,7 +119,12 @@ class FillRequest:
         observed = table.is_observed
         values[cell_keys(table.index[observed], shape)] = table.values[observed]
         rows = CodedRows(table.axes, table.vocabularies, lambda rows: np.unravel_index(rows, shape))
-        return cls(rows, values, table.prediction_columns)
+        return cls(rows, values, table.prediction_columns())
+
+    def check_csv(self) -> None:
+        """Raise if a CSV file cannot hold one of the columns."""
+        if self.others is not None:
+            self.others.check_csv()
 
     @property
     def missing(self) -> int:
@@ -129,7 +142,7 @@ class FilledTable:
 
     def frame(self) -> pl.DataFrame:
         """Return all rows."""
-        return self._block(0, len(self.request.values))
+        return self._block(0, len(self.request.values), self._open_others())
 
     def write_csv(self, path: str | Path, separator: str = ",") -> None:
         with Path(path).open("wb") as file:
@@ -137,23 +150,39 @@ class FilledTable:
                 block.write_csv(file, separator=separator, include_header=number == 0)
 
     def write_parquet(self, path: str | Path) -> None:
-        schema = self._block(0, 1).schema
-        register_io_source(lambda *_: self.blocks(), schema=schema).sink_parquet(path)
+        blocks = self.blocks()
+        first = next(blocks)
+        source = register_io_source(lambda *_: chain([first], blocks), schema=first.schema)
+        source.sink_parquet(path)
 
     def blocks(self) -> Iterator[pl.DataFrame]:
+        read_others = self._open_others()
         for start in range(0, len(self.request.values), _ROWS_PER_BLOCK):
-            yield self._block(start, start + _ROWS_PER_BLOCK)
+            yield self._block(start, start + _ROWS_PER_BLOCK, read_others)
 
-    def _block(self, start: int, stop: int) -> pl.DataFrame:
-        """Return observed or predicted values, and the intervals of the predicted ones."""
+    def columns(self, start: int = 0, stop: int | None = None) -> list[pl.Series]:
+        """Return observed or predicted values, and the ends of the predicted ones' intervals."""
         values = self.request.values[start:stop]
-        first, last = np.searchsorted(self.rows, (start, stop))
+        first, last = np.searchsorted(self.rows, (start, start + len(values)))
         columns = np.full((3, len(values)), np.nan)
         columns[0] = values
         columns[:, self.rows[first:last] - start] = self.predictions[first:last].T
         named = zip(self.request.names, columns, strict=True)
-        labels = self.request.rows.decode(np.arange(start, start + len(values)))
-        return labels.with_columns([pl.Series(n, c).fill_nan(None) for n, c in named])
+        return [pl.Series(name, column).fill_nan(None) for name, column in named]
+
+    def _open_others(self) -> ReadRows | None:
+        return None if self.request.others is None else self.request.others.open()
+
+    def _block(self, start: int, stop: int, read_others: ReadRows | None) -> pl.DataFrame:
+        """Return labels, other columns and predictions, in the order of the input's columns."""
+        columns = self.columns(start, stop)
+        rows = np.arange(start, start + len(columns[0]))
+        frame = self.request.rows.decode(rows).with_columns(columns)
+        if read_others is None or self.request.others is None:
+            return frame
+        order = self.request.others.order
+        added = [name for name in self.request.names if name not in order]
+        return frame.with_columns(read_others(rows).iter_columns()).select(*order, *added)
 
 
 def fill(fitted: Fitted, request: FillRequest, progress: Progress = SILENT) -> FilledTable:
@@ -183,7 +212,8 @@ def complete(
 ) -> Any:
     """Return a frame with the missing values filled in, and the ends of an 80 % interval.
 
-    ``axes`` names the label columns where there are more than two.
+    ``axes`` names the label columns where there are more than two. Other columns are returned as
+    they came.
 
     >>> cells = {"user": ["a", "a", "b"], "film": ["x", "y", "x"]}
     >>> complete(pl.DataFrame({**cells, "rating": [4, 2, None]})).columns
@@ -192,11 +222,11 @@ def complete(
     table = Table.of(data, axes=axes, value=value, duplicates=duplicates)
     request = FillRequest.of(table)
     completer = Completer(model, seed=seed, device=device).fit_table(table)
-    frame = fill(completer.fitted_, request).frame()
-    native = native_frame({c.name: c for c in frame.iter_columns()}, table.native)
-    if table.native == "pandas" and len(native) == len(data):
-        native.index = data.index
-    return native
+    filled = fill(completer.fitted_, request)
+    if table.native not in ("numpy", "scipy"):
+        rows = None if table.others is None else table.others.rows
+        return with_columns(data, filled.columns(), rows)
+    return native_frame({c.name: c for c in filled.frame().iter_columns()}, table.native)
 
 
 def _shorten(values: Floats) -> NDArray[np.floating]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from exchangeable.arrays.cells import Cells
+from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.baselines import BASELINES
 from exchangeable.completion.baseline_predictor import fit_baseline
 from exchangeable.completion.model_predictor import ModelPredictor
@@ -22,6 +22,7 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.pretraining import bundled
 from exchangeable.runtime import checkpoint
+from exchangeable.runtime.phrases import format_count
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.config import TrainingConfig
@@ -76,8 +77,7 @@ def fit(request: FitRequest) -> Fitted:
     table = request.table
     if len(table) == 0:
         raise InputError("cells with a value are needed, but the table has none")
-    if max(float(np.nanmax(table.values)), -float(np.nanmin(table.values))) > MAX_VALUE:
-        raise InputError(f"values must be at most {MAX_VALUE:g} in size: divide them by something")
+    check_size(table.values)
     cells, notes = observed_cells(table, request.seed)
     name, calibration, reasons = _choose_model(request, cells)
     notes = (*notes, *reasons)
@@ -124,6 +124,12 @@ def fit(request: FitRequest) -> Fitted:
     return Fitted(table, cells, model, (*notes, *further), name)
 
 
+def check_size(values: Floats) -> None:
+    """Raise if values, one of them a number at least, are too large to be squared and summed."""
+    if max(float(np.nanmax(values)), -float(np.nanmin(values))) > MAX_VALUE:
+        raise InputError(f"values must be at most {MAX_VALUE:g} in size: divide them by something")
+
+
 def _choose_model(request: FitRequest, cells: Cells) -> tuple[str, Calibration, tuple[str, ...]]:
     """Choose the requested model, or for ``auto`` the best on hidden cells; and say why.
 
@@ -160,7 +166,8 @@ def describe_training(trained: TrainedModel) -> str:
     """Say in a sentence how long a model was trained, and its validation error."""
     facts = trained.facts
     rmse = f", validation RMSE {facts['validation RMSE']:.4f}" if "validation RMSE" in facts else ""
-    return f"trained for {facts['steps']:,} steps, best at {facts['best step']:,}{rmse}"
+    steps = format_count(facts["steps"], "step")
+    return f"trained for {steps}, best at {facts['best step']:,}{rmse}"
 
 
 def check_model(name: str) -> None:

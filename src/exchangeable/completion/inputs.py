@@ -24,7 +24,7 @@ def check_input(X: Any, y: Any) -> tuple[Any, Any]:
     for name, data in (("X", cells), ("y", y)):
         if isinstance(data, np.ndarray) and data.dtype.kind == "c":
             raise InputError(f"Complex data not supported, but {name} holds {data.dtype}")
-    if isinstance(cells, np.ndarray) and cells.ndim == 1:
+    if isinstance(cells, np.ndarray) and cells.ndim == 1 and len(cells):
         raise InputError(
             "cells are needed as a table with a column for each axis, but came as a list. "
             "Reshape your data with [cells] if it is one cell."
@@ -41,7 +41,7 @@ def check_input(X: Any, y: Any) -> tuple[Any, Any]:
         return cells, None
     masked = isinstance(y, np.ma.MaskedArray)
     values = np.ma.filled(y.astype(np.float64), np.nan) if masked else np.asarray(y)
-    if values.ndim != 2:
+    if values.ndim != 2 or values.shape[1] != 1:
         return cells, values
     from sklearn.utils import column_or_1d  # it warns in a class of its own
 
@@ -50,9 +50,13 @@ def check_input(X: Any, y: Any) -> tuple[Any, Any]:
 
 def encode_queries(table: Table, X: Any) -> Index:
     """Coordinates of the queried cells (Q, D), with ``UNKNOWN`` for members not in the table."""
+    shape = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", None)
+    if shape == (0,):
+        return np.empty((0, table.order), dtype=np.int64)  # as for a frame without rows
     X, _ = check_input(X, None)
-    frame, _ = frame_of(X)
-    if not set(table.axes) <= set(frame.columns):
+    frame, kind = frame_of(X)
+    # Automatic names of columns say nothing, even where they are those of the table.
+    if kind == "numpy" or not set(table.axes) <= set(frame.columns):
         check_columns(table, frame)
     columns = table.label_columns(frame)
     for column in columns:

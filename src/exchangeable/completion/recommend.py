@@ -10,14 +10,14 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
-from exchangeable.completion.fit import Fitted
+from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import find_axis
 from exchangeable.completion.predictor import Predictor, best_cells, quantile
 from exchangeable.completion.update import read_new_cells, update
 from exchangeable.data.frames import frame_of, numbers_of
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of, missing_labels
+from exchangeable.data.vocabulary import column_of, column_of_label
 from exchangeable.errors import InputError
 
 MAX_CANDIDATES = 20_000_000
@@ -59,7 +59,7 @@ class Recommendations:
             for number, axis in enumerate(table.axes)
             if number != self.axis
         }
-        statistics = zip(table.prediction_columns, (self.mean, self.low, self.high), strict=True)
+        statistics = zip(table.prediction_columns(), (self.mean, self.low, self.high), strict=True)
         return labels | {name: pl.Series(name, column) for name, column in statistics}
 
 
@@ -68,10 +68,9 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
     n, member, table = query.n, query.member, fitted.table
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         raise InputError(f"n must be a whole number of 1 or more, but is {n!r}")
-    if missing_labels(column_of("member", [member]))[0]:
-        raise InputError(f"the member must have a label, but is {member!r}")
+    label = column_of_label("member", member)
     axis = find_axis(table, query.axis)
-    code = int(table.vocabularies[axis].encode(column_of("member", [member]))[0])
+    code = int(table.vocabularies[axis].encode(label)[0])
     if query.ratings is None:
         seen = table.index[table.is_observed]
         return _best_unseen(fitted.predictor, table, axis, code, seen, query)
@@ -79,6 +78,8 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
     # Only a new member's own cells are computed, and nothing of its axis is copied.
     if code == UNKNOWN and table.scale.kind != "positives":
         fitted.cells.scale.check(values)
+        if len(values):
+            check_size(values)
         check_distinct(table, rated, axis)
         predictor = fitted.predictor.for_new_member(axis, rated, values)
         if predictor is not None:
@@ -108,7 +109,7 @@ def list_candidates(table: Table, axis: int, code: int, given: Mapping[str, Any]
         if number == axis:
             choices.append([code])
         elif name in given:
-            fixed = table.vocabularies[number].encode(column_of(name, [given[name]]))
+            fixed = table.vocabularies[number].encode(column_of_label(name, given[name]))
             if fixed[0] == UNKNOWN:
                 raise InputError(f"{name} must be known, but {given[name]!r} is not")
             choices.append(fixed)
@@ -134,8 +135,17 @@ def encode_ratings(
     labels, values = _split_ratings(
         [name for n, name in enumerate(table.axes) if n != axis], ratings
     )
+    if not np.isfinite(values).all():
+        row = int((~np.isfinite(values)).argmax())
+        rated = ", ".join(repr(column[row]) for column in labels.values())
+        raise InputError(f"the rating of {rated} must be a finite number, but is {values[row]}")
     index = np.zeros((len(values), table.order), dtype=np.int64)
     for name, column in labels.items():
+        if column.dtype.is_nested():
+            raise InputError(
+                f"ratings must be of labels of {name}, numbers, texts or dates, but are of "
+                f"{column.dtype}"
+            )
         codes = table.vocabularies[table.axes.index(name)].encode(column)
         index[:, table.axes.index(name)] = codes
         if (codes == UNKNOWN).any():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, cell_keys
-from exchangeable.completion.fit import Fitted
+from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_columns
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.data.frames import frame_of
@@ -28,9 +28,9 @@ REFRESH_SHARE = 0.05
 
 def read_new_cells(table: Table, X: Any, y: Any, duplicates: Duplicates) -> Table:
     """Read further cells as a table of its own, with the columns of the first one."""
-    frame, _ = frame_of(X)
+    frame, kind = frame_of(X)
     axes = list(table.label_columns(frame))
-    if y is not None and axes != list(table.axes):
+    if y is not None and (kind == "numpy" or axes != list(table.axes)):
         check_columns(table, frame)
     value = table.value_name if y is None and table.value_name in frame.columns else None
     added = Table.of(X, y, axes=axes, value=value, duplicates=duplicates)
@@ -51,6 +51,7 @@ def update(fitted: Fitted, added: Table) -> Fitted:
     if not len(values):
         raise InputError("new cells must have values, but none has one")
     fitted.cells.scale.check(values)
+    check_size(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
     observed = table.is_observed  # rows without a value were queries, which are predicted
     before = Cells(table.index[observed], table.values[observed], table.shape, table.scale)

@@ -15,14 +15,16 @@ from exchangeable.arrays.cells import Floats, Index
 from exchangeable.data import bad_lines, text, text_parser
 from exchangeable.data.column_roles import Roles, guess_roles
 from exchangeable.data.columns import Columns
-from exchangeable.data.duplicates import merge_duplicates
+from exchangeable.data.duplicates import Rows, merge_duplicates
 from exchangeable.data.frames import frame_of, numbers_of
 from exchangeable.data.options import Duplicates, TableOptions
+from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.parquet import is_parquet
 from exchangeable.data.table import Table
 from exchangeable.data.text import TextFile
 from exchangeable.data.vocabulary import Vocabulary, column_of
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Scale
 
 _DEFAULTS = TableOptions()
@@ -41,7 +43,9 @@ def table_from_source(name: str, source: text.Source, options: TableOptions = _D
         return table_from_text(file, options)
     columns = Columns.of_parquet(name, source)
     roles = guess_roles(name, list(columns.types), options, titled=True)
-    return _build(columns.as_numbers(roles.value, roles.time), "polars", roles, options)
+    others = OtherColumns.of_parquet(name, source, columns.types, roles.returned)
+    columns = columns.as_numbers(roles.value, roles.time)
+    return _build(columns, others, "polars", roles, options)
 
 
 def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
@@ -53,7 +57,9 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
     types: dict[str, Any] = dict.fromkeys(roles.axes, pl.String)
     types |= {name: pl.Float64 for name in (roles.value, roles.time) if name is not None}
     frame, file = text_parser.parse_rows(file, types, options.skip_bad_lines)
-    return _build(Columns.of_frame(layout.name, frame, file), "polars", roles, options)
+    others = OtherColumns.of_text(file, roles.returned)
+    columns = Columns.of_frame(layout.name, frame, file)
+    return _build(columns, others, "polars", roles, options)
 
 
 def table_from_frame(data: Any, values: Any = None, options: TableOptions = _DEFAULTS) -> Table:
@@ -68,7 +74,9 @@ def table_from_frame(data: Any, values: Any = None, options: TableOptions = _DEF
     for column in (roles.value, roles.time):
         if column is not None:
             columns[column] = numbers_of(name, frame[column])
-    return _build(Columns.of_frame(name, pl.DataFrame(columns)), native, roles, options)
+    others = OtherColumns.of_frame(frame, roles.returned)
+    used = Columns.of_frame(name, pl.DataFrame(columns))
+    return _build(used, others, native, roles, options)
 
 
 def table_from_cells(
@@ -100,7 +108,9 @@ def _with_values(
     return frame, replace(options, axes=axes, value=value)
 
 
-def _build(columns: Columns, native: str, roles: Roles, options: TableOptions) -> Table:
+def _build(
+    columns: Columns, others: OtherColumns, native: str, roles: Roles, options: TableOptions
+) -> Table:
     """Number the labels, merge duplicates and find the scale."""
     duplicates = options.duplicates
     if duplicates not in get_args(Duplicates):
@@ -133,7 +143,14 @@ def _build(columns: Columns, native: str, roles: Roles, options: TableOptions) -
         value_name=roles.value,
         times=None if times is None else times[source],
         native=native,
+        # Where no value is missing nothing is filled in, and a file need not be kept for it.
+        others=_select_rows(others, rows) if np.isnan(values).any() else None,
     )
     bad = columns.file.bad if columns.file else 0
-    skipped = (f"{bad:,} bad lines skipped",) if bad else ()
+    skipped = (f"{format_count(bad, 'bad line')} skipped",) if bad else ()
     return replace(table, found=(roles.note, *skipped, *merge_notes, table.summary()))
+
+
+def _select_rows(others: OtherColumns, rows: Rows) -> OtherColumns:
+    """Keep the rows that stay when duplicates are merged."""
+    return others if isinstance(rows, slice) else replace(others, rows=rows)

@@ -87,6 +87,11 @@ class Roles:
     time: str | None
     note: str
 
+    @property
+    def returned(self) -> tuple[str | None, ...]:
+        """The columns that a table returns itself: labels and values."""
+        return (*self.axes, self.value)
+
 
 def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, titled: bool) -> Roles:
     """Take the roles that the options name; guess others by header, or else by position."""
@@ -106,9 +111,13 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
             if c not in (value, time) and not (titled and lower[c] in VALUE_NAMES | TIME_NAMES)
         ]
         labels = members if len(members) >= 2 else free[:2]
-    if len(labels) < 1 or (axes is None and len(labels) < 2):
+    if not labels and axes is not None:
+        raise InputError(f"{name}: label columns are needed, but there are none")
+    if len(labels) < 2 and axes is None:
+        found = "1" if labels else "none"
         raise InputError(
-            f"{name}: two label columns are needed, but of {list(columns)} none is one"
+            f"{name}: two label columns are needed, but {found} was found among "
+            f"{', '.join(columns)}{f': {labels[0]}' if labels else ''}; name them with axes"
         )
     if len(set(labels)) != len(labels) or value in labels:
         raise InputError(

@@ -14,6 +14,7 @@ from exchangeable.data.columns import Columns
 from exchangeable.data.options import Duplicates
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import format_count
 
 Rows = NDArray[np.int64] | slice
 
@@ -37,7 +38,8 @@ def merge_duplicates(
             f"{columns.name}: at most 2^63 cells can be numbered, but the shape is {shape}"
         )
     repeated, extra_rows, queried = _find_repeated(index, values, shape)
-    notes = (f"{queried:,} rows without a value ask for cells that have one",) if queried else ()
+    empty = f"{format_count(queried, 'row')} without a value, of cells that have one elsewhere"
+    notes = (empty,) if queried else ()
     if not extra_rows:
         return _EVERY_ROW, _EVERY_ROW, values, notes
     rows, key = _rows_of(repeated, index, values, shape)
@@ -67,7 +69,7 @@ def merge_duplicates(
     positions = np.searchsorted(remaining, merged["row"].to_numpy())
     new_values[positions] = merged["value"].to_numpy()
     source[positions] = merged["source"].to_numpy()
-    note = f"{extra_rows:,} duplicate cells merged ({duplicates})"
+    note = f"{format_count(extra_rows, 'duplicate cell')} merged ({duplicates})"
     return remaining, source, new_values, (note, *notes)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
+from exchangeable.arrays.cells import Index
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
 
@@ -19,6 +21,8 @@ def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
         data[masked] = None
     if isinstance(data, np.ndarray | list | tuple):
         array = np.asarray(data, dtype=object if isinstance(data, list | tuple) else None)
+        if array.shape == (0,):
+            raise InputError("cells are needed, but none came")
         if array.ndim != 2:
             raise InputError(f"an array must have shape (rows, columns), but has {array.shape}")
         names = [f"column {position}" for position in range(1, array.shape[1] + 1)]
@@ -90,3 +94,17 @@ def native_frame(data: dict[str, pl.Series], native: str) -> Any:
     listed = {name: column.to_list() for name, column in data.items()}
     backend: Any = native
     return nw.from_dict(listed, backend=backend).to_native()
+
+
+def with_columns(data: Any, columns: Sequence[pl.Series], rows: Index | None = None) -> Any:
+    """Return a frame, or some of its rows, with columns of floats replaced by name or added."""
+    frame = nw.from_native(data, eager_only=True)
+    if rows is not None:
+        frame = frame[rows]
+    names: dict[str, Any] = {str(name): name for name in frame.columns}  # pandas has numbers too
+    backend: Any = frame.implementation
+    added = [
+        nw.new_series(names.get(c.name, c.name), c.to_list(), nw.Float64, backend=backend)
+        for c in columns
+    ]
+    return frame.with_columns(*added).to_native()

@@ -10,6 +10,7 @@ import numpy as np
 from exchangeable.arrays.cells import UNKNOWN, Cells, Index, Mask, cell_keys
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Scale
 
 
@@ -32,8 +33,8 @@ def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
         Scale("binary", (0.0, 1.0)),
     )
     note = (
-        f"only positives were observed: {len(negatives):,} negatives were drawn among the other "
-        f"cells, and predictions are probabilities as if there were as many"
+        f"only positives were observed, and {format_count(len(negatives), 'negative')} drawn among "
+        f"the other cells: predictions are probabilities as if there were as many"
     )
     return cells, (*table.found, note)
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import polars as pl
 
 from exchangeable.data import parquet, text
+from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table
 from exchangeable.data.text_parser import parse
 from exchangeable.errors import InputError
 
 
-def read_queries(path: Path, table: Table) -> pl.DataFrame:
-    """Read the labels of cells: the columns named as the axes are, or else the first ones."""
+def read_queries(path: Path, table: Table) -> tuple[pl.DataFrame, OtherColumns]:
+    """Read the labels of cells, in columns named as the axes or else the first, and the others."""
     source = text.open_source(path)
     if parquet.is_parquet(source):
         frame = parquet.read_whole(str(path), source)
@@ -30,7 +31,9 @@ def read_queries(path: Path, table: Table) -> pl.DataFrame:
         if labels[axis].null_count():
             row = int(labels[axis].is_null().arg_true()[0]) + 1
             raise InputError(f"{path}: row {row}: a label is needed in {axis!r}, but it is empty")
-    return labels
+    names = dict(zip(columns, table.axes, strict=True))
+    order = [names.get(column, column) for column in frame.columns]
+    return labels, OtherColumns.of_frame(frame, (*columns, table.value_name), order)
 
 
 def _read_text(name: str, source: text.Source, table: Table) -> pl.DataFrame:

@@ -6,9 +6,10 @@ either happened or are not known. ``Table.found`` says in sentences what was rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,10 @@ from exchangeable.data.cell_order import sort_by_cell
 from exchangeable.data.frames import frame_of, native_frame
 from exchangeable.data.options import Duplicates as Duplicates
 from exchangeable.data.options import TableOptions
+from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Kind, Scale
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ class Table:
     """The kind of frame that it was made from."""
     found: tuple[str, ...] = field(default=(), repr=False)
     """Sentences about what was read."""
+    others: OtherColumns | None = field(default=None, repr=False)
+    """The other columns of the input, if values are missing and rows are as they came."""
 
     @staticmethod
     def read(
@@ -129,7 +134,7 @@ class Table:
         return len(self.values) - int(np.count_nonzero(np.isnan(self.values)))
 
     def __repr__(self) -> str:
-        return f"Table({self._sizes()}, {len(self):,} cells, {self.scale})"
+        return f"Table({self._sizes()}, {format_count(len(self), 'cell')}, {self.scale})"
 
     @property
     def order(self) -> int:
@@ -151,12 +156,14 @@ class Table:
         rows = self.is_observed
         return Cells(self.index[rows], self.values[rows], self.shape, self.scale).to_array()
 
-    @property
-    def prediction_columns(self) -> tuple[str, str, str]:
-        """Names of the columns of a prediction: its value, and the ends of its interval."""
-        taken = {*self.axes, *([self.value_name] if self.value_name else [])}
-        value = self.value_name or ("value" if "value" not in taken else "answer")
-        low, high = (f"{end} end" if end in taken else end for end in ("low", "high"))
+    def prediction_columns(self, others: Iterable[str] = ()) -> tuple[str, str, str]:
+        """Name the columns of a prediction: its value, and the ends of its interval.
+
+        Names differ from those of the axes and of ``others``, which are written beside them.
+        """
+        taken = {*self.axes, *others, self.value_name}
+        value = self.value_name or _free_name(taken, "value", "answer")
+        low, high = (_free_name({*taken, value}, end, f"{end} end") for end in ("low", "high"))
         return value, low, high
 
     def cells_per_member(self, axis: int) -> Index:
@@ -168,14 +175,15 @@ class Table:
         rows = np.flatnonzero(self.is_observed)[np.sort(positions)]
         times = None if self.times is None else self.times[rows]
         values = self.values[rows]
-        found = (f"{len(values):,} of {len(self):,} cells are shown",)
-        return replace(self, index=self.index[rows], values=values, times=times, found=found)
+        found = (f"{len(values):,} of {format_count(len(self), 'cell')} shown",)
+        changes: dict[str, Any] = {"times": times, "found": found, "others": None}
+        return replace(self, index=self.index[rows], values=values, **changes)
 
     def in_label_order(self, *, in_place: bool = False) -> Table:
         """Sort members by label and rows by cell, so that the sequence of rows does not matter.
 
-        Rows without a value come last. ``in_place`` rearranges this table itself, where a second
-        one would be too large; nothing else may use its arrays.
+        Rows without a value come last, and other columns are dropped. ``in_place`` rearranges this
+        table itself, where a second one would be too large; nothing else may use its arrays.
         """
         ordered = [vocabulary.in_label_order() for vocabulary in self.vocabularies]
         rearranged = sort_by_cell(
@@ -186,15 +194,17 @@ class Table:
             self.shape,
             overwrite=in_place,
         )
-        if rearranged is None:
+        if rearranged is None and self.others is None:
             return self
-        index, (values, *times) = rearranged
-        changes: dict[str, Any] = {
-            "vocabularies": tuple(vocabulary for vocabulary, _ in ordered),
-            "index": index,
-            "values": values,
-            "times": times[0] if times else None,
-        }
+        changes: dict[str, Any] = {"others": None}
+        if rearranged is not None:
+            index, (values, *times) = rearranged
+            changes |= {
+                "vocabularies": tuple(vocabulary for vocabulary, _ in ordered),
+                "index": index,
+                "values": values,
+                "times": times[0] if times else None,
+            }
         if not in_place:
             return replace(self, **changes)
         self.__dict__.pop("observed", None)
@@ -258,7 +268,13 @@ class Table:
         """Say how many cells and members there are, and on which scale."""
         missing = len(self.values) - len(self)
         rest = f", {missing:,} without a value" if missing else ""
-        return f"{len(self):,} cells of {self._sizes()}, {self.scale}{rest}"
+        return f"{format_count(len(self), 'cell')} of {self._sizes()}, {self.scale}{rest}"
 
     def _sizes(self) -> str:
         return " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))
+
+
+def _free_name(taken: Container[str | None], *names: str) -> str:
+    """Return the first of the names that is not taken, or else the last one with a number."""
+    numbered = (f"{names[-1]} {number}" for number in count(2))
+    return next(name for name in chain(names, numbered) if name not in taken)

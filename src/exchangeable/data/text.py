@@ -56,6 +56,8 @@ class TextFile:
     source: Source
     row_lines: NDArray[np.int64] | None = None
     """The line of each row, where lines were skipped before parsing."""
+    kept_rows: NDArray[np.int64] | None = None
+    """The rows that are used, where others were left out after parsing."""
     bad: int = 0
     """Number of lines that were skipped because they do not fit."""
 
@@ -107,6 +109,10 @@ def detect_layout(
     name: str, source: Source, *, separator: str | None = None, header: bool | None = None
 ) -> TextFile:
     """Detect the separator, the header and the columns from the first lines."""
+    if separator is not None and separator != "::" and len(separator.encode()) != 1:
+        raise InputError(
+            f"{name}: the separator must be one character or '::', but is {separator!r}"
+        )
     start = source[:65536] if isinstance(source, bytes) else _read_start(source)
     if start[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in start:
         raise InputError(f"{name}: a UTF-8 text or Parquet file is needed, but this is binary")
@@ -125,8 +131,6 @@ def detect_layout(
             f"{name}: line 1: two columns or more are needed, separated by {needed}, but this is "
             f"one: {lines[0][:60]!r}"
         )
-    if used != "::" and len(used.encode()) != 1:
-        raise InputError(f"{name}: the separator must be one character or '::', but is {used!r}")
     rows = [_fields(line, used) for line in lines]
     titled = _looks_like_header(rows) if header is None else header
     if titled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
 from exchangeable.data import bad_lines
@@ -60,13 +61,16 @@ def parse_rows(file: TextFile, types: Types, skip: bool) -> tuple[pl.DataFrame, 
 def _filter_rows(
     frame: pl.DataFrame, file: TextFile, rows: pl.Series
 ) -> tuple[pl.DataFrame, TextFile]:
-    """Select rows by mask; the file keeps the line of each."""
+    """Select rows by mask; the file keeps the line and the position of each."""
     if rows.all():
         return frame, file
-    lines = file.row_lines
+    lines, kept = file.row_lines, file.kept_rows
     if lines is None:
         lines = bad_lines.line_numbers(file)
-    return frame.filter(rows), replace(file, row_lines=lines[rows.to_numpy()])
+    if kept is None:
+        kept = np.arange(len(frame))
+    mask = rows.to_numpy()
+    return frame.filter(rows), replace(file, row_lines=lines[mask], kept_rows=kept[mask])
 
 
 def _read_csv(file: TextFile, types: Types) -> pl.DataFrame:

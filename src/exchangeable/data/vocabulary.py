@@ -273,6 +273,19 @@ def column_of(name: str, values: Iterable[object]) -> pl.Series:
         return pl.Series(name, listed, dtype=pl.Object)
 
 
+def column_of_label(name: str, label: object) -> pl.Series:
+    """Make a column of one label; raise if it is none, or several in a list."""
+    column = column_of(name, [label])
+    if missing_labels(column)[0]:
+        raise InputError(f"the {name} must have a label, but is {label!r}")
+    is_list = column.dtype.is_nested() or isinstance(label, tuple | list | set | np.ndarray)
+    if is_list or (column.dtype == pl.Object and not isinstance(label, Hashable)):
+        raise InputError(
+            f"the {name} must be one label, a number, text or date, but is a {type(label).__name__}"
+        )
+    return column
+
+
 def _with_type(label: Hashable) -> tuple[type, Hashable]:
     """Return a key that differs for 1, 1.0 and True, which are equal in Python."""
     return type(label), label

@@ -29,7 +29,7 @@ from exchangeable.serve.app import create_app
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import Limits
 from exchangeable.serve.refresher import MakeCompleter
-from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON
+from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedModel
 
 MIN_TOKEN_LENGTH = 16
 """Minimum number of characters of a token: shorter ones could be guessed."""
@@ -109,6 +109,8 @@ def read_token(path: Path) -> str:
 def completer_factory(model: str, seed: int, device: str) -> MakeCompleter:
     """Return the function that fits a completer at each refresh; it must not train."""
     check_model(model)
+    if "/" in model:
+        TrainedModel.load(model)  # raise what is wrong with it before the table is stored
     if model in ("residual", "factorized"):
         raise InputError(
             f"{model} would be trained anew at each refresh: train it, save it, and serve the "

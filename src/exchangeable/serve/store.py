@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,10 @@ _LIMITS: dict[str, Any] = {
 class Store:
     """The cells of one table in a database."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, new_file: Path | None = None) -> None:
+        """Open a database; ``new_file`` is that of SQLite if it does not exist yet."""
         self.engine = engine
+        self.new_file = new_file
         self.head = sa.Table(
             "exchangeable_table",
             sa.MetaData(),
@@ -54,11 +57,14 @@ class Store:
     @classmethod
     def open(cls, url: str) -> Store:
         """Open the database at a URL such as sqlite:///ratings.db; SQLite's file may be new."""
+        new_file = None
         try:
             address = sa.make_url(url)
             if address.get_backend_name() == "sqlite":
                 if address.database in (None, "", ":memory:"):
                     raise InputError(f"the database must be kept in a file, but {url} names none")
+                file = Path(str(address.database)).absolute()
+                new_file = None if file.exists() else file
                 engine = sa.create_engine(address, connect_args={"timeout": _WAIT})
                 sa.event.listen(engine, "connect", _configure_sqlite)
                 sa.event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))
@@ -72,7 +78,7 @@ class Store:
                 raise InputError(
                     f"the database must be sqlite or postgresql, but is {address.drivername}"
                 )
-            return cls(engine)
+            return cls(engine, new_file)
         except SQLAlchemyError as error:
             raise InputError(f"the database cannot be opened: {_reason(error)}") from None
         except ModuleNotFoundError as error:
@@ -81,7 +87,15 @@ class Store:
             ) from None
 
     def close(self) -> None:
+        """Close the database; a file that was created for it and never filled is removed."""
+        unused = False
+        if self.new_file is not None and self.new_file.exists():
+            with suppress(SQLAlchemyError):
+                unused = self._load_facts() is None  # another process may have filled it
         self.engine.dispose()
+        if unused:
+            for ending in ("", "-wal", "-shm"):
+                Path(f"{self.new_file}{ending}").unlink(missing_ok=True)
 
     @property
     def location(self) -> str:

@@ -18,6 +18,7 @@ from exchangeable.completion.predictor import read_predictions
 from exchangeable.data import parquet
 from exchangeable.data.build import table_from_source
 from exchangeable.data.options import TableOptions
+from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.summary import busiest_members, describe, mean_table
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
@@ -28,6 +29,8 @@ NAME = "the file"
 """How errors refer to an upload; the name that a client sends is ignored."""
 MAX_UNPACKED_BYTES = 256 * 2**20
 """Maximum uncompressed size of a Parquet file's columns."""
+BYTES_PER_FIELD = 16
+"""Bytes that a field of a column takes in memory, without those of a text."""
 ROWS_PER_CHUNK = 2**13
 """Rows of a CSV response that are sent at once."""
 PICTURE_MEMBERS = 60
@@ -84,7 +87,34 @@ def complete(upload: Upload, *, every: bool, max_rows: int, seed: int = 0) -> Fi
     """Predict the cells without a value, or every cell."""
     table = upload.read_table(max_rows)
     request = FillRequest.of(table, every=every, limit=max_rows)
+    if request.others is not None:
+        request.check_csv()
+        _check_size(request.others, len(request.values))
     return fill(Completer(seed=seed, device="cpu").fit_table(table).fitted_, request)
+
+
+def _check_size(others: OtherColumns, rows: int) -> None:
+    """Raise if other columns are too large: in Parquet a few bytes may stand for a long text."""
+    size = BYTES_PER_FIELD * rows * len(others.types)
+    if size <= MAX_UNPACKED_BYTES:
+        columns = others.open()(np.arange(rows)).iter_columns()
+        size += sum(_text_bytes(column) for column in columns)
+    if size > MAX_UNPACKED_BYTES:
+        raise InputError(
+            f"{NAME} may have at most {MAX_UNPACKED_BYTES >> 20} MB in columns other than labels "
+            f"and values, but has {size >> 20:,} MB"
+        )
+
+
+def _text_bytes(column: pl.Series) -> int:
+    """Bytes of all texts of a column."""
+    if column.dtype == pl.String:
+        lengths = column.str.len_bytes()
+    elif isinstance(column.dtype, pl.Categorical | pl.Enum):
+        lengths = column.cat.len_bytes()
+    else:
+        return 0
+    return int(lengths.cast(pl.Int64).sum())  # a sum of 32 bits would start again at 4 GB
 
 
 def csv_chunks(filled: FilledTable) -> Iterator[bytes]:

@@ -35,7 +35,7 @@ def test_orders_that_cannot_be_drawn_are_told(here):
         given = [] if cells is None else ["--cells", cells]
         told = run("pretrain", "--out", "model", "--order", order, *given)
         assert told.exit_code == 2
-        assert f"with 1 to {highest} axes, but --order is {order}\n" in told.stderr
+        assert f"with 1 to {highest} axes, but the order is {order}\n" in told.stderr
         assert not (here / "model").exists()
 
 

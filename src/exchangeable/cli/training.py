@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -223,7 +222,6 @@ def pretrain(
 
     settings = _drop_unset(order=order, steps=steps, cells=cells)
     curriculum = make_curriculum(seed=check_seed(seed), **settings)
-    _check_order(order, curriculum.cells)
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - 1)
     output = Output(as_json)
@@ -268,19 +266,6 @@ def _check_out(out: Path, force: bool, resume: bool = False, advice: str = "") -
     above = next(folder for folder in folders.resolve_folder(out).parents if folder.exists())
     if not os.access(above, os.W_OK):
         raise InputError(f"{out}: nothing may be written to {above}")
-
-
-def _check_order(order: int, cells: int) -> None:
-    """Raise if tables of an order may be drawn that have too many places to be numbered."""
-    from exchangeable.pretraining.synthetic import CELLS_PER_MEMBER, SIZES
-
-    members = min(max(round(cells / CELLS_PER_MEMBER[0]), SIZES[0]), SIZES[1])
-    highest = next(axes for axes in count(1) if members ** (axes + 1) >= 2**63)
-    if order > highest:
-        raise InputError(
-            f"tables of up to {cells:,} cells can be drawn with 1 to {highest} axes, but --order "
-            f"is {order}"
-        )
 
 
 def _check_precision(precision: str) -> None:

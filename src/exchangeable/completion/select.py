@@ -112,9 +112,10 @@ def compare_models(
         if not 0 < hidden.mean() < MAX_HIDDEN_SHARE:
             continue
         truth.append(cells.values[hidden])
+        text = f"comparing {', '.join(CANDIDATES)} on {hidden.sum():,} hidden cells"
+        progress.at(number / folds, text)
         for at, (name, predictor) in enumerate(_fit_candidates(cells.take(~hidden), condition)):
-            share = (number + (at + 1) / len(CANDIDATES)) / folds
-            progress.at(share, f"compared {name} on {hidden.sum():,} hidden cells")
+            progress.at((number + (at + 1) / len(CANDIDATES)) / folds, text)
             mean, rank = predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
             means[name].append(mean)
             ranks[name].append(rank)

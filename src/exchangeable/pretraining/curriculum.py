@@ -7,6 +7,7 @@ from typing import Any
 
 from exchangeable.errors import InputError
 from exchangeable.models.configs import ResidualConfig
+from exchangeable.pretraining.synthetic import max_order
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.codecs import ScaleFree
 
@@ -68,6 +69,12 @@ def make_curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
             curriculum = _replace_setting(curriculum, name, value)
     except ValueError as wrong:  # configurations check themselves
         raise InputError(str(wrong)) from wrong
+    order, highest = curriculum.model.order, max_order(curriculum.cells)
+    if order > highest:
+        raise InputError(
+            f"tables of up to {curriculum.cells:,} cells can be drawn with 1 to {highest} axes, "
+            f"but the order is {order}"
+        )
     return curriculum
 
 

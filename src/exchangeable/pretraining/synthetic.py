@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.random import Generator
@@ -64,6 +65,12 @@ def draw_table(seed: int | Sequence[int], order: int = 2, most: int = 60_000) ->
     latent = _stretch_by_member(rng, latent, index, shape)
     values, scale = _put_on_scale(rng, latent, index, shape)
     return SyntheticTable(index, values, shape, scale, noise)
+
+
+def max_order(most: int) -> int:
+    """Return the most axes with which any table of ``most`` cells has places that are numbered."""
+    members = min(max(round(most / CELLS_PER_MEMBER[0]), SIZES[0]), SIZES[1])
+    return next(axes for axes in count(1) if members ** (axes + 1) >= 2**63)
 
 
 def _draw_size(rng: Generator, order: int, most: int) -> tuple[tuple[int, ...], int]:

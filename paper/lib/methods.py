@@ -31,6 +31,8 @@ class Deep:
     training: TrainingConfig
     start: MemoryModel | None = None
     """Weights that it starts from; none: drawn by the seed."""
+    side: bool = False
+    """Whether it takes features of members and times of cells, where a table has any."""
 
 
 YARDSTICKS: Mapping[str, str] = {
@@ -162,9 +164,7 @@ def ours_without_prior(problem: Problem) -> Deep:
 
 
 def ours_with_features(problem: Problem) -> Deep:
-    known = problem.features
-    sizes = tuple(known[a].shape[1] if a in known else 0 for a in range(len(problem.shape)))
-    return _ours(problem, prior=20, features=sizes)
+    return replace(_ours(problem, prior=20), side=True)
 
 
 def finetuned(problem: Problem) -> Deep:
@@ -176,7 +176,12 @@ def finetuned(problem: Problem) -> Deep:
     return Deep(trained.config, trained.codec, FINETUNING, trained.model)
 
 
-def _ours(problem: Problem, *, prior: int, features: tuple[int, ...] = ()) -> Deep:
+def finetuned_with_features(problem: Problem) -> Deep:
+    """The same with features of members and times of cells."""
+    return replace(finetuned(problem), side=True)
+
+
+def _ours(problem: Problem, *, prior: int) -> Deep:
     codec, order = _codec(problem), len(problem.shape)
     channels = codec.in_channels, codec.out_channels
     deep = DEPTH.get(problem.name, 4) > 4
@@ -189,7 +194,6 @@ def _ours(problem: Problem, *, prior: int, features: tuple[int, ...] = ()) -> De
         activation="gated",
         dropout=0.1,
         prior=prior,
-        features=features,
     )
     steps = STEPS.get(problem.name, 300)
     training = TrainingConfig(

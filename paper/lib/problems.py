@@ -45,6 +45,8 @@ class Problem:
     """By the name of the split, the positions of its test cells."""
     features: Mapping[int, Floats] = field(default_factory=dict)
     """By axis, of its members: (N, F)."""
+    times: Floats | None = None
+    """Of the cells: (E,)."""
 
     def parts(self, split: str, seed: int) -> tuple[Index, Index, Index]:
         """Positions of training, validation and test cells; the second are drawn by the seed."""
@@ -82,9 +84,9 @@ def _made(name: str) -> Problem:
     features = {axis: own.values.astype(np.float64) for axis, own in dataset.features.items()}
     if name in ("davis", "kiba"):
         features = {axis: components(own) for axis, own in dataset.graphs.items()}
-    return Problem(
-        name, table.index[order], table.values[order], table.shape, table.scale, tests, features
-    )
+    times = None if table.times is None else table.times[order]
+    cells = table.index[order], table.values[order]
+    return Problem(name, *cells, table.shape, table.scale, tests, features, times)
 
 
 def components(similarity: Floats) -> Floats:
@@ -108,6 +110,8 @@ def save(problem: Problem, path: Path) -> None:
     }
     arrays |= {f"test.{split}": cells.astype(np.int32) for split, cells in problem.tests.items()}
     arrays |= {f"features.{axis}": own for axis, own in problem.features.items()}
+    if problem.times is not None:
+        arrays["times"] = problem.times
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, allow_pickle=False, **arrays)
 
@@ -127,6 +131,7 @@ def _read(path: Path) -> Problem:
         Scale(str(named["kind"]), tuple(named["levels"].tolist())),  # type: ignore[arg-type]
         {split: cells.astype(np.int64) for split, cells in below("test.").items()},
         {int(axis): own for axis, own in below("features.").items()},
+        named.get("times"),
     )
 
 

@@ -30,6 +30,7 @@ from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
 from exchangeable.models.configs import build
 from exchangeable.models.memory import MemoryModel
+from exchangeable.models.side_information import SideInformation
 from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.progress import Progress
 from exchangeable.training.execution import Execution
@@ -39,7 +40,7 @@ from exchangeable.training.run import Run
 from exchangeable.training.task import Task
 from exchangeable.training.validation import predict_cells
 from exchangeable.values.codecs import ValueStats
-from exchangeable.values.distributions import Distribution, Normal
+from exchangeable.values.distributions import Distribution, Normal, interval
 from paper.lib import methods, problems
 from paper.lib.command import run_command
 from paper.lib.methods import Deep
@@ -85,7 +86,7 @@ def scores(answers: Distribution, truth: torch.Tensor) -> dict[str, float]:
     """Errors of the means, log-likelihood, and how often 80 % intervals hold the truth."""
     mean = answers.mean()
     error = mean - truth
-    low, high = answers.quantile(0.1), answers.quantile(0.9)
+    low, high = interval(answers, 0.8)
     return {
         "rmse": float(error.square().mean().sqrt()),
         "mse": float(error.square().mean()),
@@ -143,9 +144,14 @@ def fit(
     device: str,
 ) -> Run:
     """Train; the weights that did best on the validation cells are ``best``."""
-    features = features_of(problem, made)
     reference = stats_of(problem, train_cells)
-    task = Task(array_of(problem, train_cells), array_of(problem, validation), reference, features)
+    task = Task(
+        array_of(problem, train_cells),
+        array_of(problem, validation),
+        reference,
+        side_of(problem, made, train_cells),
+        times_of(problem, made, validation),
+    )
     model = made.start or build(made.config, made.training.seed)
     state = Run.start(model.to(device), made.training)
     execution = Execution(torch.device(device), progress=Progress(show=_Told()))
@@ -164,10 +170,17 @@ def predictions_of(
     """For cells of a table, given others of it."""
     reference, observed = stats_of(problem, seen), array_of(problem, seen).to(device)
     queries = Support(torch.from_numpy(problem.index[asked]).to(device), problem.shape)
-    features = features_of(problem, made)
-    if features is not None:
-        features = tuple(None if f is None else f.to(device) for f in features)
-    outputs = predict_cells(model, made.codec, observed, queries, reference, features)
+    side = side_of(problem, made, seen).to(torch.device(device))
+    times = times_of(problem, made, asked)
+    outputs = predict_cells(
+        model,
+        made.codec,
+        observed,
+        queries,
+        reference,
+        side=side,
+        times=None if times is None else times.to(device),
+    )
     return made.codec.read(outputs.double().cpu(), reference)
 
 
@@ -191,14 +204,19 @@ def stats_of(problem: Problem, cells: Index) -> ValueStats:
     return ValueStats.of(problem.values[cells], problem.scale)
 
 
-def features_of(problem: Problem, made: Deep) -> tuple[torch.Tensor | None, ...] | None:
-    """Those that the model takes, as float32."""
-    if not any(made.config.features):
+def side_of(problem: Problem, made: Deep, cells: Index) -> SideInformation:
+    """Features of members and times of cells, where the method takes them."""
+    if not made.side:
+        return SideInformation()
+    by_axis = [problem.features.get(axis) for axis in range(len(problem.shape))]
+    features = tuple(None if f is None else torch.from_numpy(f - f.mean(axis=0)) for f in by_axis)
+    return SideInformation(times_of(problem, made, cells), features if problem.features else None)
+
+
+def times_of(problem: Problem, made: Deep, cells: Index) -> torch.Tensor | None:
+    if not made.side or problem.times is None:
         return None
-    return tuple(
-        torch.from_numpy(problem.features[axis]).float() if size else None
-        for axis, size in enumerate(made.config.features)
-    )
+    return torch.from_numpy(problem.times[cells])
 
 
 class _Told:

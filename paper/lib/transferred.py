@@ -103,6 +103,13 @@ class Rescaled:
     def quantile(self, share: float) -> torch.Tensor:
         return self._there(self.stars.quantile(share))
 
+    def bounds(self) -> tuple[float, float] | None:
+        ends = self.stars.bounds()
+        if ends is None:
+            return None
+        low, high = self._there(torch.tensor(ends, dtype=torch.float64)).tolist()
+        return low, high
+
     def rank(self, values: torch.Tensor) -> torch.Tensor:
         return self.stars.rank(1 + (values - self.low) / self.step)
 

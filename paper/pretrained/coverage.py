@@ -20,7 +20,7 @@ import torch
 
 from exchangeable.runtime.files import whole_file
 from exchangeable.values.calibration import Calibrated
-from exchangeable.values.distributions import Distribution, OnLevels
+from exchangeable.values.distributions import Distribution, OnLevels, interval
 from paper.lib.canvas import INK, SOFT
 from paper.lib.command import run_command
 from paper.lib.problems import Floats
@@ -36,8 +36,7 @@ def held(answers: Distribution, truth: torch.Tensor) -> Floats:
     """Shares of the values that lie within intervals of the promised ones."""
     shares = []
     for promised in PROMISED:
-        tail = (1 - promised) / 2
-        low, high = answers.quantile(tail), answers.quantile(1 - tail)
+        low, high = interval(answers, float(promised))
         shares.append(float(((truth >= low) & (truth <= high)).double().mean()))
     return np.array(shares)
 

@@ -83,10 +83,10 @@ def statistics(cells: Cells, seed: int) -> Statistics:
     whole = float(truth.square().mean())
     left = [
         float((truth - mean).square().mean())
-        for mean in (prior.biases.predict(asked)[0], prior.predict(asked)[0])
+        for mean in (prior.fitted.biases.predict(asked)[0], prior.predict(asked)[0])
     ]
     own = torch.from_numpy((cells.values - reference.mean) / reference.deviation)
-    residuals = (own - prior.biases.predict(index)[0]).numpy()
+    residuals = (own - prior.fitted.biases.predict(index)[0]).numpy()
     table = csr_array((residuals, (cells.index[:, 0], cells.index[:, 1])), shape=cells.shape)
     number = min(SPECTRUM, min(cells.shape) - 1)
     found = svds(table, number, return_singular_vectors=False, v0=np.ones(min(cells.shape)))

@@ -234,3 +234,26 @@ def test_a_completer_made_from_lists_recommends_by_name(here):
     Completer().fit([("ann", "Heat"), ("bob", "Big"), ("bob", "Heat")], [5, 1, 2]).save("club")
     found = json.loads(done("recommend", "club", "ann", "--json").stdout)["recommended"]
     assert [row["column 2"] for row in found] == ["Big"]
+
+
+def test_queries_with_times_are_predicted_at_these_times(here):
+    lines = ["user,film,rating,timestamp"]
+    for u in range(30):  # whose ratings rise or fall
+        times = {i: 37 * (u + 3 * i) % 100 for i in range(40) if (u + i) % 4}
+        lines += [f"u{u},f{i},{4 if (t > 50) == (u % 2) else 2},{t}" for i, t in times.items()]
+    (here / "dated.csv").write_text("\n".join(lines) + "\n")
+    (here / "asked.csv").write_text("user,film,timestamp\nu5,f3,10\nu5,f3,90\n")
+    given = ("--queries", "asked.csv", "--model", "pretrained", "--force")
+    done("complete", "dated.csv", "--time", "timestamp", *given, "--out", "o.csv")
+    frame = pl.read_csv("o.csv")
+    assert frame["timestamp"].to_list() == [10, 90]
+    early, late = frame["rating"]
+    assert early + 0.5 < late
+    done("complete", "dated.csv", *given, "--out", "o.csv")
+    early, late = pl.read_csv("o.csv")["rating"]
+    assert early == late
+    (here / "asked.csv").write_text("user,film,timestamp\nu5,f3,10\nu5,f3,soon\n")
+    refused = run("complete", "dated.csv", "--time", "timestamp", *given)
+    assert refused.exit_code == 2
+    needed = "asked.csv: row 2: a number is needed in 'timestamp', but this is 'soon'"
+    assert refused.stderr == f"error: {needed}\n"

@@ -50,12 +50,18 @@ def test_resuming_from_nothing_starts_and_a_started_one_is_not_replaced(here):
 def test_features_of_members_reach_the_training(here):
     films = load("film-club").table.vocabularies[1].labels
     pl.DataFrame({"film": films, "length": np.linspace(80, 200, len(films))}).write_csv("f.csv")
-    assert train_small("--features", "film=f.csv").exit_code == 0
-    with_features = json.loads((here / "model" / "config.json").read_text())
-    assert with_features["model"]["features"] == [0, 1]
-    given = ("--model", "model", "--features", "film=f.csv")
-    done("complete", "film-club", "--all", *given, "--report", "r.html")
-    assert run("complete", "film-club", "--all", "--model", "model", "--force").exit_code == 2
+    features = ("--features", "film=f.csv")
+    facts = json.loads(train_small(*features, "--json").stdout)
+    assert facts["features"] == [[], ["length"]]
+    read = ("complete", "film-club", "--all", "--force", "--model")
+    done(*read, "model", *features, "--report", "r.html")
+    done(*read, "model")  # its prior reads features, or none
+    steps = ("--steps", "4", "--evaluate-every", "2", "--recipe", "factorized")
+    done("train", "film-club", "--out", "layers", *steps, *features)
+    config = json.loads((here / "layers" / "config.json").read_text())
+    assert config["model"]["features"] == [0, 1]
+    done(*read, "layers", *features)
+    assert run(*read, "layers").exit_code == 2
 
 
 def test_files_of_others_in_a_model_folder_are_kept(here):

@@ -3,11 +3,14 @@
 import numpy as np
 import polars as pl
 import pytest
-from tests.support.film_club import ASKED, LABELS, RATINGS, SHORT
+from tests.support.film_club import ASKED, LABELS, RATINGS, SHORT, TRAINED
 
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import InputError
 from exchangeable.training.config import TrainingConfig
+
+FILMS, MEMBERS = (LABELS[axis].unique().sort() for axis in ("film", "member"))
+YEARS = pl.DataFrame({"film": FILMS, "year": np.arange(float(len(FILMS)))})
 
 
 def test_finetuning_never_ends_worse_on_the_validation_cells(tmp_path):
@@ -19,15 +22,30 @@ def test_finetuning_never_ends_worse_on_the_validation_cells(tmp_path):
         Completer("bias").fit(LABELS, RATINGS).finetune()
 
 
-def test_a_model_with_features_asks_for_them_elsewhere(tmp_path):
-    films = pl.DataFrame({"film": LABELS["film"].unique().sort()}).with_row_index("year")
-    films = films.select("film", pl.col("year").cast(pl.Float64))
-    completer = Completer("residual", training=SHORT)
-    completer.fit(LABELS, RATINGS, features={"film": films}).save(tmp_path / "kept")
+def test_a_model_whose_layers_read_features_asks_for_them_elsewhere(tmp_path):
+    completer = Completer("factorized", training=SHORT)
+    completer.fit(LABELS, RATINGS, features={"film": YEARS}).save(tmp_path / "kept")
     again = Completer.load(tmp_path / "kept")
     np.testing.assert_array_equal(completer.predict(ASKED), again.predict(ASKED))
     with pytest.raises(InputError, match="year"):
         Completer(str(tmp_path / "kept")).fit(LABELS, RATINGS)
+
+
+def test_a_model_whose_prior_reads_features_takes_any_or_none_elsewhere(tmp_path):
+    completer = Completer("residual", training=SHORT)
+    completer.fit(LABELS, RATINGS, features={"film": YEARS}).save(tmp_path / "kept")
+    again = Completer.load(tmp_path / "kept")
+    np.testing.assert_array_equal(completer.predict(ASKED), again.predict(ASKED))
+    kinds = pl.DataFrame({"film": FILMS, "kind": [film[0] for film in FILMS]})
+    members = pl.DataFrame({"member": MEMBERS}).with_row_index("age").select("member", "age")
+    answers = [
+        Completer(tmp_path / "kept").fit(LABELS, RATINGS, features=features).predict(ASKED)
+        for features in ({"film": YEARS}, None, {"film": kinds}, {"member": members})
+    ]
+    np.testing.assert_array_equal(answers[0], completer.predict(ASKED))
+    for number, one in enumerate(answers):
+        assert np.isfinite(one).all()
+        assert all(not np.array_equal(one, other) for other in answers[:number])
 
 
 def test_the_order_of_feature_rows_changes_nothing():
@@ -42,16 +60,25 @@ def test_the_order_of_feature_rows_changes_nothing():
     np.testing.assert_array_equal(one, two)
 
 
-def test_features_of_other_names_are_refused(tmp_path):
-    films = pl.DataFrame({"film": LABELS["film"].unique().sort()}).with_row_index("year")
-    films = films.select("film", pl.col("year").cast(pl.Float64))
-    completer = Completer("residual", training=SHORT)
-    completer.fit(LABELS, RATINGS, features={"film": films}).save(tmp_path / "kept")
+def test_features_of_other_names_are_refused_by_layers_that_read_them(tmp_path):
+    completer = Completer("factorized", training=SHORT)
+    completer.fit(LABELS, RATINGS, features={"film": YEARS}).save(tmp_path / "kept")
     other = Completer(tmp_path / "kept")
-    other.fit(LABELS, RATINGS, features={"film": films.reverse()})
+    other.fit(LABELS, RATINGS, features={"film": YEARS.reverse()})
     with pytest.raises(InputError, match="year"):
-        other.fit(LABELS, RATINGS, features={"film": films.rename({"year": "length"})})
-    completer.update([("newcomer", "a new film")], [5])
+        other.fit(LABELS, RATINGS, features={"film": YEARS.rename({"year": "length"})})
+
+
+@pytest.mark.parametrize("model", TRAINED)
+def test_a_model_with_features_is_tuned_with_those_of_new_members(model):
+    completer = Completer(model, training=SHORT)
+    completer.fit(LABELS, RATINGS, features={"film": YEARS})
+    later = pl.DataFrame({"film": ["a new film"], "year": [7.0]})
+    completer.update([("newcomer", "a new film")], [5], features={"film": later})
+    described = completer.fitted_.features.axes[1]
+    code = completer.table_.vocabularies[1].encode(pl.Series(["a new film"]))[0]
+    known = completer.table_.vocabularies[1].encode(YEARS["film"][7:8])[0]
+    assert described.values[code] == described.values[known]
     completer.finetune(steps=2)
     assert np.isfinite(completer.predict([("newcomer", "a new film")])).all()
 

@@ -8,7 +8,7 @@ from exchangeable.completion import predictor
 from exchangeable.completion.baseline_predictor import BaselinePredictor
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import FillRequest, fill
-from exchangeable.completion.predictor import MEAN, best_cells, quantile, read_predictions
+from exchangeable.completion.predictor import MEAN, best_cells, interval_ends, read_predictions
 from exchangeable.data.splits import by_share
 from exchangeable.data.table import Table
 from exchangeable.evaluation.comparison import judge
@@ -19,9 +19,9 @@ def passes(monkeypatch):
     """The numbers of cells of each call of a baseline's ``predict``."""
     calls, predict = [], BaselinePredictor.predict
 
-    def counted(self, index):
+    def counted(self, index, times=None):
         calls.append(len(index))
-        return predict(self, index)
+        return predict(self, index, times)
 
     monkeypatch.setattr(BaselinePredictor, "predict", counted)
     return calls
@@ -54,11 +54,11 @@ def test_a_model_is_scored_in_one_pass_over_the_test_cells(passes):
 def test_chunks_are_joined_in_order(passes, fitted, monkeypatch):
     fitted_ = fitted("bias").fitted_
     index = fitted_.cells.index[:12]
-    together = read_predictions(fitted_.predictor, index, MEAN, quantile(0.9))
+    together = read_predictions(fitted_.predictor, index, MEAN, interval_ends(0.8)[1])
     positions, (means,) = best_cells(fitted_.predictor, index, 3)
     monkeypatch.setattr(predictor, "CELLS_PER_CHUNK", 5)
     passes.clear()
-    apart = read_predictions(fitted_.predictor, index, MEAN, quantile(0.9))
+    apart = read_predictions(fitted_.predictor, index, MEAN, interval_ends(0.8)[1])
     assert passes == [5, 5, 2]
     np.testing.assert_array_equal(together, apart)
     again, (same,) = best_cells(fitted_.predictor, index, 3)

@@ -17,6 +17,7 @@ from exchangeable.completion.completer import Completer
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.models.configs import ResidualConfig, build
 from exchangeable.models.prior import Prior
+from exchangeable.models.side_information import SideInformation
 from exchangeable.models.stream import Plan
 from exchangeable.testing import assert_same, random_array
 from exchangeable.training.config import TrainingConfig
@@ -111,19 +112,23 @@ def test_a_normal_is_placed_so_that_its_mean_on_levels_is_the_one_asked_for():
         assert found.tolist() == pytest.approx([1.1, 2.0, 3.0, 4.6, 4.9, 4.96], abs=0.02)
 
 
-def test_before_training_answers_are_those_of_the_factorization():
+def test_before_training_answers_are_those_of_the_closed_form_models():
     table = ratings((60, 40))
     hide = torch.arange(len(table)) % 5 == 0
-    seen, asked = table.take(~hide), table.support.index[hide].numpy()
-    found = predictor(seen).predict(asked).mean().numpy()
-    index, values = seen.support.index.numpy(), seen.values.squeeze(1).numpy()
-    share = Prior.of(seen, reference_of(seen), 2).trust.share
-    assert share > 0.9
-    biases = Bias().fit(Cells(index, values, table.shape)).predict(asked)[0]
-    factors = VariationalFactorization(2).fit(Cells(index, values, table.shape)).predict(asked)[0]
-    expected = biases + share * (factors - biases)
+    seen, asked = table.take(~hide), table.support.index[hide]
+    found = predictor(seen).predict(asked.numpy()).mean()
+    # The table that a predictor reads has a spare member on each axis.
+    spare = Support(seen.support.index, tuple(size + 1 for size in seen.shape))
+    prior = Prior.of(ExchangeableArray(spare, seen.values), reference_of(seen), 2)
+    assert prior.trust.share > 0.9
+    expected = prior.stats.mean + prior.stats.deviation * prior.predict(asked)[0]
     inside = (expected > 1.2) & (expected < 4.8)
-    np.testing.assert_allclose(found[inside], expected[inside], atol=0.01)
+    torch.testing.assert_close(found[inside], expected[inside], rtol=0, atol=0.01)
+    factors = VariationalFactorization(2).fit(
+        Cells(seen.support.index.numpy(), seen.values.squeeze(1).numpy(), table.shape)
+    )
+    by_factors = factors.predict(asked.numpy())[0]
+    assert np.corrcoef(expected, by_factors)[0, 1] > 0.99
 
 
 # Trust
@@ -150,11 +155,11 @@ def test_factors_that_are_only_noise_are_not_believed(seed):
     truth = prior.stats.standardise(table.values[hide].squeeze(1))
     errors = [
         float((mean - truth).square().mean())
-        for mean, _ in (p.predict(asked) for p in (prior.biases, prior.factors, prior))
+        for mean, _ in (p.predict(asked) for p in (prior.fitted.biases, prior.fitted.fine, prior))
     ]
     assert errors[1] > 1.1 * errors[0]
-    assert errors[2] < 1.02 * errors[0]
-    assert prior.trust.share < 0.3
+    assert errors[2] < 1.06 * errors[0]
+    assert errors[2] - errors[0] < 0.1 * (errors[1] - errors[0])
 
 
 def test_variances_are_as_wide_as_errors_on_cells_left_out():
@@ -217,7 +222,7 @@ def test_members_nobody_knows_and_tables_without_cells_have_answers_too():
     empty = ratings().take(torch.zeros(len(ratings()), dtype=torch.bool))
     found = Prior.of(empty, ValueStats(STARS, 3.0, 1.0, (3.0,)), 2)(torch.zeros(1, 2).long())
     # Nobody is there to say anything.
-    torch.testing.assert_close(found, torch.tensor([[0.0, 1.0] + [0.0] * 8]), rtol=0, atol=1e-7)
+    torch.testing.assert_close(found, torch.tensor([[0.0, 1.0] + [0.0] * 11]), rtol=0, atol=1e-7)
 
 
 def test_equal_values_are_answered_with_themselves():
@@ -230,7 +235,7 @@ def test_equal_values_are_answered_with_themselves():
 def test_the_values_of_a_prior_must_fit_the_model():
     table = ratings().to(torch.float32)
     model = build(SMALL)
-    with pytest.raises(ValueError, match=r"must have shape \(\d+, 10\), but have shape None"):
+    with pytest.raises(ValueError, match=r"must have shape \(\d+, 13\), but have shape None"):
         model.condition(table.with_values(torch.zeros(len(table), 5)))
     plain = build(replace(SMALL, prior=0))
     with pytest.raises(ValueError, match=r"must have shape None, but have shape \(\d+, 2\)"):
@@ -244,7 +249,7 @@ def test_there_are_as_many_factors_as_cells_can_tell():
     values = torch.randn(1200, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     table = ExchangeableArray(Support(full, (40, 30)), values)
     ranks = [
-        Prior.of(some, reference_of(some, REAL), 9).factors.layout.rank
+        Prior.of(some, reference_of(some, REAL), 9).fitted.fine.layout.rank
         for some in (table.take(torch.arange(0, 1200, step)) for step in (1, 4, 40))
     ]
     assert ranks == [7, 2, 1]  # 34, 9 and 2 cells a member
@@ -283,9 +288,100 @@ def test_members_of_the_largest_tables_are_not_compared():
     compared = Prior.of(table, reference_of(table), 2)(table.support.index)
     few = math.prod(table.shape) - 1
     alone = Prior.of(table, reference_of(table), 2, few)(table.support.index)
-    assert torch.equal(alone[:, :2], compared[:, :2])
-    assert compared[:, 2:].any()
-    assert not alone[:, 2:].any()
+    assert compared[:, 5:].any()
+    assert not alone[:, 5:].any()
+
+
+# Side information
+
+
+def test_members_without_cells_are_predicted_from_their_features():
+    """Every member has a feature that decides its bias: those without a cell are known by it."""
+    rng = np.random.default_rng(0)
+    shape, feature = (60, 40), rng.normal(size=60)
+    index = np.stack(np.nonzero(rng.random(shape) < 0.4), axis=1)
+    values = 2 * feature[index[:, 0]] + 0.3 * rng.normal(size=len(index))
+    unseen = index[:, 0] >= 50
+    observed = Cells(index[~unseen], values[~unseen], shape).to_array()
+    stats = ValueStats.of(values[~unseen], REAL)
+    asked = torch.from_numpy(index[unseen])
+    truth = torch.from_numpy((values[unseen] - stats.mean) / stats.deviation)
+    errors = []
+    for features in (None, feature, rng.normal(size=60)):
+        by_axis = None if features is None else (torch.from_numpy(features)[:, None], None)
+        prior = Prior.of(observed, stats, 2, side=SideInformation(features=by_axis))
+        mean, variance = prior.predict(asked)
+        errors.append(float((mean - truth).square().mean()))
+        assert 0.5 < errors[-1] / float(variance.mean()) < 2
+    assert errors[1] < 0.1 * errors[0]
+    assert errors[2] < 1.1 * errors[0]  # features that say nothing
+
+
+def test_times_move_predictions_where_they_say_something_and_only_there():
+    rng = np.random.default_rng(1)
+    shape = (40, 30)
+    index = np.stack(np.nonzero(rng.random(shape) < 0.8), axis=1)
+    times = rng.integers(0, 6, size=len(index)).astype(float)
+    mood = rng.normal(size=(40, 6))
+    noise = 0.5 * rng.normal(size=len(index))
+    moving = mood[index[:, 0], times.astype(int)] + noise
+    hide = torch.arange(len(index)) % 5 == 0
+    for values, gain in ((moving, True), (noise + rng.normal(size=40)[index[:, 0]], False)):
+        cells = Cells(index, values, shape)
+        stats = ValueStats.of(values, REAL)
+        observed, at = cells.to_array(), torch.from_numpy(times)
+        side = SideInformation(at)
+        prior = Prior.of(observed.take(~hide), stats, 2, side=side.take(~hide))
+        plain = Prior.of(observed.take(~hide), stats, 2)
+        truth = stats.standardise(observed.values[hide].squeeze(1))
+        asked = observed.support.index[hide]
+        error = (prior.predict(asked, at[hide])[0] - truth).square().mean()
+        before = (plain.predict(asked)[0] - truth).square().mean()
+        if gain:
+            assert error < 0.6 * before
+        else:  # nothing changes, to the bit
+            assert prior.fitted.drift is None
+            assert torch.equal(prior.predict(asked, at[hide])[0], plain.predict(asked)[0])
+
+
+def test_queries_without_a_time_are_at_the_latest():
+    rng = np.random.default_rng(1)
+    shape = (40, 30)
+    index = np.stack(np.nonzero(rng.random(shape) < 0.8), axis=1)
+    times = rng.integers(0, 6, size=len(index)).astype(float)
+    values = rng.normal(size=(40, 6))[index[:, 0], times.astype(int)]
+    cells = Cells(index, values, shape)
+    prior = Prior.of(
+        cells.to_array(),
+        ValueStats.of(values, REAL),
+        2,
+        side=SideInformation(torch.from_numpy(times)),
+    )
+    asked = torch.from_numpy(every_cell(shape))
+    latest = torch.full((len(asked),), 5.0, dtype=torch.float64)
+    assert torch.equal(prior.predict(asked)[0], prior.predict(asked, latest)[0])
+    assert not torch.allclose(prior.predict(asked)[0], prior.predict(asked, latest - 5)[0])
+
+
+def test_hidden_members_are_predicted_as_high_as_others_on_average():
+    """Members with many cells have higher values: a new one is one of these more often than not."""
+    rng = np.random.default_rng(0)
+    shape, quality = (300, 200), rng.normal(size=200)
+    chance = 1 / (1 + np.exp(2 - 2 * quality))
+    index = np.stack(np.nonzero(rng.random(shape) < 0.3 * chance[None, :]), axis=1)
+    values = quality[index[:, 1]] + 0.5 * rng.normal(size=len(index))
+    hidden = (rng.random(200) < 0.2)[index[:, 1]]
+    observed = Cells(index[~hidden], values[~hidden], shape).to_array()
+    stats = ValueStats.of(values[~hidden], REAL)
+    truth = (values[hidden] - stats.mean) / stats.deviation
+    found = Prior.of(observed, stats, 4).predict(torch.from_numpy(index[hidden]))[0]
+    assert abs(float(found.mean()) - truth.mean()) < 0.15
+    by_biases = (
+        Bias()
+        .fit(Cells(index[~hidden], values[~hidden], shape))
+        .predict(np.stack([index[hidden][:, 0], np.full(int(hidden.sum()), -1)], axis=1))[0]
+    )
+    assert abs((by_biases.mean() - stats.mean) / stats.deviation - truth.mean()) > 0.3
 
 
 # New members
@@ -321,7 +417,8 @@ def test_an_update_moves_the_prior_of_those_it_meets():
     asked = every_cell(table.shape)
     before = ModelPredictor.of(trained, first).predict(asked).mean()
     far = (updated.predict(asked).mean() - fresh.predict(asked).mean()).square().mean()
-    assert far < 0.3 * (before - fresh.predict(asked).mean()).square().mean()
+    # The pattern of cells and the trust stay as they were, so that some of the way is left.
+    assert far < 0.5 * (before - fresh.predict(asked).mean()).square().mean()
 
 
 def test_a_saved_completer_answers_the_same(tmp_path):

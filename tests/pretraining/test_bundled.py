@@ -107,11 +107,30 @@ def test_it_is_tuned_to_a_table_as_far_as_that_helps(completer):
     np.testing.assert_array_equal(spoilt.predict(HIDDEN), before)
 
 
-def test_features_need_a_model_that_is_trained_with_them():
-    genres = pl.DataFrame({"film": ["Heat"], "year": [1995]})
-    for model in ("pretrained", "auto"):
-        with pytest.raises(InputError, match="residual and factorized are trained with"):
-            Completer(model).fit(SHOWN, RATINGS[~HIDE], features={"film": genres})
+@pytest.mark.parametrize("model", ["pretrained", "auto"])
+def test_a_film_that_nobody_rated_is_known_by_its_features(model):
+    """Year and genres of films with ratings of their own: those of others follow from them."""
+    generator = np.random.default_rng(4)
+    films = LABELS["film"].unique().sort()
+    code = dict(zip(films, range(len(films)), strict=True))
+    liked = generator.normal(size=len(films))
+    row = LABELS["film"].replace_strict(code, return_dtype=pl.Int64).to_numpy()
+    ratings = RATINGS - RATINGS.mean() + 2 * liked[row]
+    unrated = films.gather(generator.permutation(len(films))[:15])
+    shown = ~LABELS["film"].is_in(unrated.implode()).to_numpy()
+    about = pl.DataFrame({"film": films, "liked": liked})
+    fitted = Completer(model).fit(LABELS.filter(shown), ratings[shown], features={"film": about})
+    assert fitted.model_name_ == "pretrained"
+    assert any("features of film: liked: number" in note for note in fitted.notes_)
+    member = LABELS["member"][0]
+    found = fitted.predict([(member, film) for film in unrated])
+    expected = 2 * liked[[code[film] for film in unrated]]
+    assert np.corrcoef(found, expected)[0, 1] > 0.95
+    unknown = fitted.predict([(member, "unheard of")])
+    assert np.abs(found - unknown).min() > 1e-3
+    plain = Completer(model).fit(LABELS.filter(shown), ratings[shown])
+    hidden, truth = LABELS.filter(~shown), ratings[~shown]
+    assert rmse(truth, fitted.predict(hidden)) < 0.8 * rmse(truth, plain.predict(hidden))
 
 
 # Who answers where nobody was chosen -----------------------------------------------------

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from exchangeable.errors import InputError
 from exchangeable.models.configs import build
 from exchangeable.models.prior import Prior
+from exchangeable.models.prior_channels import SHARED_CHANNELS
+from exchangeable.models.side_information import SideInformation
+from exchangeable.pretraining import lessons
 from exchangeable.pretraining.curriculum import make_curriculum
 from exchangeable.pretraining.lessons import (
     TRAIN,
@@ -18,6 +22,7 @@ from exchangeable.pretraining.lessons import (
     schedule,
 )
 from exchangeable.pretraining.pretrain import pretrain, relative_error
+from exchangeable.pretraining.synthetic import draw_table
 from exchangeable.runtime.interruption import Interrupted
 from exchangeable.training.execution import Execution
 from exchangeable.training.trained_model import TrainedModel
@@ -29,6 +34,22 @@ PLAN = make_curriculum(
 
 def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def side_of(plan, number):
+    """Times of all cells of a lesson, and features of the members."""
+    table = draw_table([plan.training.seed, TRAIN, number], plan.model.order, plan.cells)
+    times = None if table.times is None else torch.from_numpy(table.times)
+    by_axis = tuple(None if f is None else torch.from_numpy(f) for f in table.features)
+    return SideInformation(times, None if all(f is None for f in by_axis) else by_axis)
+
+
+class PriorStub:
+    """Takes the place of the prior: nothing is fitted, and all channels are 0."""
+
+    @staticmethod
+    def of(observed, *_):
+        return lambda index, times: torch.zeros(len(index), 13)
 
 
 def test_lessons_are_told_by_their_numbers_whoever_draws_them():
@@ -43,16 +64,41 @@ def test_lessons_are_told_by_their_numbers_whoever_draws_them():
 
 
 def test_what_is_known_comes_from_cells_that_are_not_hidden():
-    for number in range(4):
+    kinds = set()
+    for number in (2, 5, 7):
         lesson = prepare_lesson(PLAN, TRAIN, number).to_example()
         cells, hide, known = lesson[:3]
         assert hide.any()
         assert not hide.all()
-        assert known.shape == (len(cells), 10)
+        assert known.shape == (len(cells), 13)
         seen = cells.values[~hide].squeeze(1)
         assert lesson.stats.mean == pytest.approx(float(seen.mean()))
-        alone = Prior.of(cells.take(~hide), lesson.stats, PLAN.model.prior)
-        torch.testing.assert_close(known, alone(cells.support.index))
+        side = side_of(PLAN, number)
+        alone = Prior.of(cells.take(~hide), lesson.stats, PLAN.model.prior, side=side.take(~hide))
+        torch.testing.assert_close(known, alone(cells.support.index, side.times))
+        kinds.add((side.times is not None, side.features is not None))
+    assert kinds == {(False, True), (True, True), (False, False)}
+
+
+def test_in_some_lessons_all_cells_of_some_members_are_hidden(monkeypatch):
+    monkeypatch.setattr(lessons, "Prior", PriorStub)  # fitting takes long, and says nothing here
+    monkeypatch.setattr(lessons, "draw_mask", lambda support, *_: torch.zeros(len(support)) > 0)
+    plan, shares = make_curriculum(cells=2000, prior=2), []
+    for number in range(100):
+        lesson = prepare_lesson(plan, TRAIN, number)
+        whole = []
+        for axis, size in enumerate(lesson.shape):
+            cells = np.bincount(lesson.index[:, axis], minlength=size)
+            hidden = np.bincount(lesson.index[lesson.hide, axis], minlength=size)
+            if ((hidden == 0) | (hidden == cells)).all():
+                whole.append(((hidden > 0).sum() / (cells > 0).sum(), size))
+        assert whole  # on one axis each member has all of its cells hidden, or none
+        if lesson.hide.any():
+            shares.append(min(whole))
+    assert 0.15 < len(shares) / 100 < 0.4
+    large = [share for share, size in shares if size > 100]
+    assert 0 < min(large) < 0.1
+    assert 0.15 < max(large) < 0.4
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -60,18 +106,31 @@ def test_a_turned_table_is_known_as_if_it_had_been_drawn_so(order):
     plan = make_curriculum(order=order, cells=120, prior=2)
     lesson = prepare_lesson(plan, TRAIN, 2).to_example()
     cells, hide, known = lesson[:3]
+    side = side_of(plan, 2)
     for by in range(order):
         turned, same_hide, turned_known = rotate_axes(lesson, by)[:3]
         assert turned.shape == cells.shape[by:] + cells.shape[:by]
         assert turned.values is cells.values
         assert same_hide is hide
-        alone = Prior.of(turned.take(~hide), lesson.stats, plan.model.prior)
-        found = alone(turned.support.index)
+        assert torch.equal(turned_known[:, :SHARED_CHANNELS], known[:, :SHARED_CHANNELS])
+        features = side.features and side.features[by:] + side.features[:by]
+        beside = SideInformation(side.times, features)
+        alone = Prior.of(
+            turned.take(~hide), lesson.stats, plan.model.prior, side=beside.take(~hide)
+        )
+        found = alone(turned.support.index, side.times)
         # The axes are fitted in turn, and rounds end before the last digits stand, which tell
-        # where factors are tried: the deviation may differ by some.
-        torch.testing.assert_close(turned_known[:, :2], found[:, :2], rtol=0, atol=0.2)
-        torch.testing.assert_close(turned_known[:, 2:], found[:, 2:], rtol=0, atol=5e-3)
+        # where models are tried: the trust in them, and so the mean and the deviation, may differ
+        # by some. What single models say of a cell does not depend on the trust.
+        torch.testing.assert_close(models(turned_known), models(found), rtol=0, atol=0.05)
+        torch.testing.assert_close(turned_known[:, :2], found[:, :2], rtol=0, atol=0.6)
     assert torch.equal(rotate_axes(lesson, 0).prior_values, known)
+
+
+def models(known):
+    """What factors add to biases, and what similar members of each axis add."""
+    factors = known[:, 3:SHARED_CHANNELS] - known[:, 2:3]
+    return torch.cat([factors, known[:, SHARED_CHANNELS:]], dim=1)
 
 
 def values_of(lessons):

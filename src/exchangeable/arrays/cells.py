@@ -44,6 +44,7 @@ class Cells:
     values: Floats  # (E,)
     shape: tuple[int, ...]  # (N_1, ..., N_D)
     scale: Scale = REAL
+    times: Floats | None = None  # (E,), NaN where a cell has none
 
     @classmethod
     def of(cls, index: Any, values: Any, shape: tuple[int, ...], scale: Scale = REAL) -> Cells:
@@ -60,7 +61,10 @@ class Cells:
 
     def take(self, positions: NDArray[Any]) -> Cells:
         """Select cells by position or by mask."""
-        return replace(self, index=self.index[positions], values=self.values[positions])
+        times = None if self.times is None else self.times[positions]
+        return replace(
+            self, index=self.index[positions], values=self.values[positions], times=times
+        )
 
     def to_array(self, shape: tuple[int, ...] | None = None) -> ExchangeableArray:
         """Convert to an ``ExchangeableArray`` with one float64 channel."""

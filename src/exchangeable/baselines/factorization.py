@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
 
@@ -61,15 +61,20 @@ class MemberSums:
     permutation: Tensor  # (E,), positions of the sorted cells
     starts: Tensor  # (N + 1,) int32
     columns: Tensor  # (D, E) int32
+    weights: Tensor | None = None  # (E,), sorted by member; None: every cell counts once
 
     @classmethod
-    def of(cls, index: Tensor, axis: int, members: int) -> MemberSums:
-        """Sort cells (E, D) by their members on ``axis``."""
+    def of(
+        cls, index: Tensor, axis: int, members: int, weights: Tensor | None = None
+    ) -> MemberSums:
+        """Sort cells (E, D), of the given weights (E,), by their members on ``axis``."""
         permutation = index[:, axis].argsort(stable=True)
         sizes = index[:, axis].bincount(minlength=members)
         starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
         ordered = index[permutation]
-        return cls(axis, ordered, permutation, starts, ordered.T.int().contiguous())
+        columns = ordered.T.int().contiguous()
+        weighted = None if weights is None else weights[permutation]
+        return cls(axis, ordered, permutation, starts, columns, weighted)
 
     @classmethod
     def of_members(cls, index: Tensor, axis: int, members: Tensor) -> tuple[MemberSums, Tensor]:
@@ -88,10 +93,28 @@ class MemberSums:
         """Number of cells of each member: (N,)."""
         return self.starts.diff()
 
+    def weighted(self, weights: Tensor) -> MemberSums:
+        """Return the same sums with a weight for each cell (E,), in the sequence of ``of``."""
+        return replace(self, weights=weights[self.permutation])
+
+    @cached_property
+    def total_weights(self) -> Tensor:
+        """Total weight of the cells of each member: (N,)."""
+        if self.weights is None:
+            return self.sizes
+        return self.of_cells(torch.ones_like(self.weights))
+
     def over(self, other: int, table: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum rows of ``table`` (N', K), of axis ``other``, over each member's cells: (N, K)."""
+        """Sum rows of ``table`` (N', K), of axis ``other``, over each member's cells: (N, K).
+
+        ``weights`` (E,), sorted as the cells are, are multiplied with those of the cells.
+        """
         if weights is None:
-            weights = table.new_ones(len(self.permutation))
+            weights = (
+                table.new_ones(len(self.permutation)) if self.weights is None else self.weights
+            )
+        elif self.weights is not None:
+            weights = weights * self.weights
         shape = (self.members, len(table))
         if (
             len(self.permutation) > shape[0] * shape[1]
@@ -144,10 +167,10 @@ def gram(
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """Sum E[f f'] over the cells of each member: (N, F, F)."""
+    """Sum E[f f'] over the cells of each member, times their weights: (N, F, F)."""
     axis = sums.axis
     result = means[axis].new_zeros(sums.members, layout.width, layout.width)
-    result[:, 0, 0] = sums.sizes.to(result)
+    result[:, 0, 0] = sums.total_weights.to(result)
     if not layout.rank:
         return result
     one, other_one = torch.triu_indices(layout.rank, layout.rank, device=result.device)

@@ -38,7 +38,9 @@ def find_starts(
     occupied = np.flatnonzero(degrees[0]), np.flatnonzero(degrees[1])
     table = csr_array((residuals * weights, (rows, columns)), shape=shape)
     table = table[occupied[0]][:, occupied[1]]
-    left, values, right = _leading(table, rank + 1)  # the next one shows whether the last is tied
+    left, values, right = leading_vectors(
+        table, rank + 1
+    )  # the next one shows whether the last is tied
     tolerance = TOLERANCE * values.max(initial=0.0)
     gaps = np.abs(np.diff(values, prepend=np.inf, append=-np.inf)) > tolerance
     distinct = np.flatnonzero((values > tolerance) & gaps[:-1] & gaps[1:])[:rank]
@@ -49,7 +51,7 @@ def find_starts(
     return starts
 
 
-def _leading(table: csr_array, count: int) -> tuple[Floats, Floats, Floats]:
+def leading_vectors(table: csr_array, count: int) -> tuple[Floats, Floats, Floats]:
     """Return singular vectors (N, K), values descending, and vectors of the other side (N', K)."""
     if min(table.shape) <= max(MAX_DENSE_MEMBERS, count):
         return _leading_dense(table, count)

@@ -30,6 +30,9 @@ With .1 they stay on in sparse tables (Flixster, Douban), with .01 small tables 
 START_PRECISION = 3.0
 """Initial precision of the factors' priors. From 10 on true factors die, at 1 false ones stay."""
 
+START_WITH_FEATURES, START_PRECISION_WITH_FEATURES = 0.2, 10.0
+"""The same where the priors' means are regressed on features: five sweeps come as far as twenty."""
+
 
 @dataclass(frozen=True, eq=False)
 class FittedFactors:
@@ -102,7 +105,9 @@ class FittedFactors:
             [torch.from_numpy(state[f"{kind}.{axis}"]) for axis in range(order)] for kind in kinds
         ]
         layout = VectorLayout(order, int(state["rank"][0]))
-        return cls(config, Posterior(layout, mean, noise, *tables), centre, scale)
+        means, covariances, precisions = tables
+        posterior = Posterior(layout, mean, noise, means, covariances, precisions)
+        return cls(config, posterior, centre, scale)
 
 
 class _FactorModel(ABC):
@@ -201,7 +206,14 @@ class VariationalFactorization(_FactorModel):
         return replace(biases, config=self, posterior=posterior)
 
 
-def with_factors(biases: Posterior, index: Tensor, values: Tensor, rank: int) -> Posterior:
+def with_factors(
+    biases: Posterior,
+    index: Tensor,
+    values: Tensor,
+    rank: int,
+    size: float = START,
+    precision: float = START_PRECISION,
+) -> Posterior:
     """Add small factors to the biases, for each pair of axes as many as its residuals have."""
     order, shape = biases.layout.order, biases.shape
     residuals = values - biases.mean - cell_means(biases.layout, index, biases.means, range(order))
@@ -211,13 +223,13 @@ def with_factors(biases: Posterior, index: Tensor, values: Tensor, rank: int) ->
         find_starts(cells[:, d], cells[:, e], errors, (shape[d], shape[e]), rank) for d, e in pairs
     ]
     width = max((left.shape[1] for left, _ in starts), default=0)
-    posterior = biases.widened(width, START_PRECISION)
+    posterior = biases.widened(width, precision)
     for (d, e), (left, right) in zip(pairs, starts, strict=True):
         for axis, other, start in ((d, e, left), (e, d, right)):
             first = posterior.layout.block(axis, other).start
             occupied = np.count_nonzero(start.any(axis=1))
             columns = slice(first, first + start.shape[1])
-            scaled = torch.from_numpy(START * np.sqrt(occupied) * start)
+            scaled = torch.from_numpy(size * np.sqrt(occupied) * start)
             posterior.means[axis][:-1, columns] = scaled.to(posterior.means[axis])
     return posterior
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,6 @@ from exchangeable.cli.options import (
     TableArgument,
     TableOrCompleter,
     open_table,
-    read_features,
     with_table_options,
 )
 from exchangeable.cli.output import (
@@ -38,6 +37,7 @@ from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.phrases import format_count
 
 if TYPE_CHECKING:
+    from exchangeable.cli.features import Frames
     from exchangeable.completion.completer import Completer
     from exchangeable.data.table import Table
     from exchangeable.runtime.processes import Processes
@@ -79,6 +79,7 @@ def complete(
     written as they came, but not with --all. Under torchrun several processes share the work, and
     the first of them writes.
     """
+    from exchangeable.cli.features import read_features
     from exchangeable.completion import fill
     from exchangeable.runtime.devices import parse_size
     from exchangeable.runtime.processes import join_processes
@@ -100,11 +101,11 @@ def complete(
         output = Output(as_json, processes)
         data, _ = open_table(table, options)
         # All input is checked before anything is fitted.
+        frames = read_features(features, data)
         request = fill.FillRequest.of(data, queries=queries, every=every, limit=limit)
         if out.suffix.lower() != ".parquet":
             request.check_csv()
         data = data.in_label_order(in_place=True)
-        frames = read_features(features)
         completer = fit_completer(data, model, seed, device, frames, output, memory, processes)
         with progress_bar(processes) as progress:
             filled = fill.fill(completer.fitted_, request, progress)
@@ -166,8 +167,7 @@ def recommend(
 
     output = Output(as_json)
     ratings = {label: _parse_rating(text, label) for label, text in _split_pairs("--rate", rate)}
-    frames = read_features(features)
-    completer = open_completer(table, options, model, seed, device, output, frames)
+    completer = open_completer(table, options, model, seed, device, output, features)
     at = find_axis(completer.table_, int(axis) if axis.isdecimal() else axis)
     others = [number for number in range(completer.table_.order) if number != at]
     vocabularies = completer.table_.vocabularies
@@ -210,16 +210,18 @@ def factorize(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Write a vector and the nearest members of every member; auto means vmf here."""
+    """Write a vector and the nearest members of every member.
+
+    auto means vmf here, or pretrained with --features.
+    """
     from exchangeable.completion.factors import factor_frame
 
     out = out or default_out(table, "factors")
     check_ending(out)
     check_writable(out, force)
     output = Output(as_json)
-    completer = open_completer(
-        table, options, model, seed, device, output, read_features(features), auto="vmf"
-    )
+    auto = "pretrained" if features else "vmf"  # which reads no features
+    completer = open_completer(table, options, model, seed, device, output, features, auto)
     frame = factor_frame(completer.fitted_, neighbours)
     write_frame(out, frame)
     for axis, size in zip(completer.table_.axes, completer.table_.shape, strict=True):
@@ -236,18 +238,23 @@ def open_completer(
     seed: int,
     device: str,
     output: Output,
-    features: dict[str, Any] | None = None,
+    features: list[str] | None = None,
     auto: str = "auto",
 ) -> Completer:
     """Load a saved completer, or fit one to a table, with the model ``auto`` if none is chosen."""
+    from exchangeable.cli.features import read_features
     from exchangeable.completion.completer import Completer
     from exchangeable.runtime import checkpoint
 
     if not Path(name).is_dir() and not checkpoint.exists(name):
         model = auto if model == "auto" else model
-        return fit_completer(open_table(name, options)[0], model, seed, device, features, output)
+        data, _ = open_table(name, options)
+        frames = read_features(features, data)
+        return fit_completer(data, model, seed, device, frames, output)
     if model != "auto" or options != DEFAULTS or features:
-        raise InputError(f"{name} is a saved completer: it takes no options for table or model")
+        raise InputError(
+            f"{name} is a saved completer: it takes no options for table, features or model"
+        )
     completer = Completer.load(name, device=device)
     output.line(f"loaded {name}", *completer.notes_)
     output.fact(notes=list(completer.notes_), model=completer.model_name_)
@@ -259,7 +266,7 @@ def fit_completer(
     model: str,
     seed: int,
     device: str,
-    features: dict[str, Any] | None,
+    features: Frames,
     output: Output,
     memory: str | None = None,
     processes: Processes | None = None,

@@ -60,7 +60,8 @@ FeatureFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--features",
-        help="AXIS=FILE with features of the axis's members, for trained models; repeatable.",
+        help="AXIS=FILE with features of the axis's members, labels first, as in film=films.csv; "
+        "repeatable.",
     ),
 ]
 Memory = Annotated[
@@ -114,20 +115,3 @@ def open_table(name: str, options: TableOptions) -> tuple[Table, Dataset | None]
         dataset = load(name)
         return dataset.table, dataset
     return table_from_file(name, options), None
-
-
-def read_features(arguments: list[str] | None) -> dict[str, Any]:
-    """Read the files of ``--features AXIS=FILE`` as frames, by axis."""
-    frames = {}
-    for argument in arguments or []:
-        import polars as pl
-
-        axis, equals, path = argument.partition("=")
-        if not equals:
-            raise InputError(f"--features must be AXIS=FILE, but is {argument!r}")
-        try:
-            parquet = path.lower().endswith(".parquet")
-            frames[axis] = pl.read_parquet(path) if parquet else pl.read_csv(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise InputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
-    return frames

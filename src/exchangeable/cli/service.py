@@ -12,6 +12,7 @@ import typer
 from exchangeable.cli.options import (
     DEFAULTS,
     Device,
+    FeatureFiles,
     Model,
     Seed,
     open_table,
@@ -56,11 +57,15 @@ def serve(
         bool, typer.Option("--anyone", help="Allow other machines without a token.")
     ] = False,
     model: Model = "auto",
+    features: FeatureFiles = None,
     seed: Seed = 0,
     device: Device = "auto",
     options: TableOptions = DEFAULTS,
 ) -> None:
-    """Serve a table over HTTP, with a page to try it; changes are kept in a database."""
+    """Serve a table over HTTP, with a page to try it; changes are kept in a database.
+
+    Features are not kept there: name their files at each start.
+    """
     missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         raise InputError(f"serve needs {', '.join(missing)}: pip install 'exchangeable[serve]'")
@@ -76,7 +81,7 @@ def serve(
     if db is None and not file.exists():  # checked before the database is created
         _check_exists(name)
     with closing(address.bind()) as bound, closing(Store.open(db or f"sqlite:///{file}")) as store:
-        make = prepare_store(store, table, name, options, model, seed, device, output)
+        make = prepare_store(store, table, name, options, model, seed, device, output, features)
         output.line(f"reading {store.facts.source}")
         engine = Engine(store, make)
         if engine.snapshot.completer is not None:
@@ -104,9 +109,12 @@ def prepare_store(
     seed: int,
     device: str,
     output: Output,
+    features: list[str] | None = None,
 ) -> MakeCompleter:
     """Fill an empty database with the table, and return the function that fits completers to it."""
+    from exchangeable.cli.features import read_features
     from exchangeable.completion.completer import Completer
+    from exchangeable.data.features import TableFeatures
     from exchangeable.runtime import checkpoint
     from exchangeable.serve.server import completer_factory, saved_completer_factory
 
@@ -124,16 +132,21 @@ def prepare_store(
             raise InputError(
                 f"{store.location} needs the saved completer {source}, which does not exist"
             )
-        if model != "auto" or options != DEFAULTS:
+        if model != "auto" or options != DEFAULTS or features:
             raise InputError(
-                f"{source} is a saved completer: it takes no options for table or model"
+                f"{source} is a saved completer: it takes no options for table, features or model"
             )
         completer = Completer.load(source, device=device)
         make, data = saved_completer_factory(completer), completer.table_
     else:
         make = completer_factory(model, seed, device)
-    if store.is_empty:
-        data = data or open_table(name, options)[0]
+        data = open_table(name, options)[0] if store.is_empty else None
+        if features:
+            stored = store.read_table()[1] if data is None else data
+            frames = read_features(features, stored)
+            TableFeatures.of(stored, frames)  # raise what is wrong before the table is stored
+            make = completer_factory(model, seed, device, frames)
+    if data is not None and store.is_empty:
         output.line(*data.found)
         store.fill(name, data, completer=saved)
     else:

@@ -19,7 +19,6 @@ from exchangeable.cli.options import (
     Seed,
     TableArgument,
     open_table,
-    read_features,
     with_table_options,
 )
 from exchangeable.cli.output import Output, progress_bar, report_errors
@@ -92,6 +91,7 @@ def train(
     Under torchrun several processes share the cells, and the first of them saves.
     """
     _check_out(out, force, resume, ", --resume continues it")
+    from exchangeable.cli.features import read_features
     from exchangeable.data.features import TableFeatures
     from exchangeable.data.negatives import observed_cells
     from exchangeable.runtime.devices import find_device, parse_size
@@ -120,8 +120,10 @@ def train(
         output = Output(as_json, processes)
         read = _read_table(options, table, split).in_label_order()
         cells, notes = observed_cells(read, seed)
+        members = TableFeatures.of(read, read_features(features, read))
+        notes = (*notes, *members.found)
         output.line(*notes)
-        members = TableFeatures.of(read, read_features(features))
+        output.fact(notes=list(notes))
         with progress_bar(processes) as progress:
             trained = train_recipe(
                 recipe,
@@ -167,6 +169,7 @@ def finetune(
 ) -> None:
     """Train a model further on your table; steps that do not improve validation are discarded."""
     _check_out(out, force)
+    from exchangeable.cli.features import read_features
     from exchangeable.completion.completer import Completer
     from exchangeable.completion.model_predictor import ModelPredictor
     from exchangeable.runtime import checkpoint
@@ -188,8 +191,10 @@ def finetune(
     )
     training = replace(FINETUNING, **changed)
     completer = Completer(model, seed=seed, device=device, validation=validation)
-    completer.fit_table(_read_table(options, table, split), features=read_features(features))
+    read = _read_table(options, table, split)
+    completer.fit_table(read, features=read_features(features, read))
     output.line(*completer.notes_)
+    output.fact(notes=list(completer.notes_))
     with progress_bar() as progress:
         completer.finetune(training=training, progress=progress)
     assert isinstance(completer.predictor_, ModelPredictor)

@@ -29,7 +29,7 @@ class BaselinePredictor:
     scale: Scale
     calibration: Calibration = UNCALIBRATED
 
-    def predict(self, index: Index) -> Distribution:
+    def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         mean, variance = self.fitted.predict(index)
         levels = torch.tensor(self.scale.levels, dtype=torch.float64)
         normal = Normal(
@@ -48,7 +48,9 @@ class BaselinePredictor:
     def refreshed(self, cells: Cells) -> BaselinePredictor:
         return replace(self, fitted=self.baseline.fit(cells))
 
-    def for_new_member(self, axis: int, index: Index, values: Floats) -> BaselinePredictor | None:
+    def for_new_member(
+        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    ) -> BaselinePredictor | None:
         solve = getattr(self.fitted, "for_new_member", None)
         fitted = None if solve is None else solve(axis, index, values)
         return None if fitted is None else replace(self, fitted=fitted)

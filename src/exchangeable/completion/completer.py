@@ -18,12 +18,13 @@ from exchangeable.completion.estimator import Estimator, available_if
 from exchangeable.completion.factors import member_factors
 from exchangeable.completion.finetune import finetune
 from exchangeable.completion.fit import FitRequest, Fitted, fit
-from exchangeable.completion.inputs import check_input, encode_queries, find_axis
+from exchangeable.completion.inputs import check_input, encode_queries, encode_times, find_axis
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import (
     MEAN,
     PROBABILITIES,
     Predictor,
+    Statistic,
     interval_ends,
     read_predictions,
 )
@@ -90,16 +91,20 @@ class Completer(Estimator):
         y: Any = None,
         *,
         features: Mapping[str, Any] | None = None,
+        times: Any = None,
         progress: Progress = SILENT,
     ) -> Self:
         """Read the observed cells; only models that are trained take gradient steps.
 
         ``X`` has a column of labels for each axis and ``y`` the values; without ``y`` a frame
         has a column of values too, or every row is a 1. ``features`` are frames about members,
-        by the name of their axis, for models that are trained.
+        by the name of their axis: labels first, then numbers, dates, categories or lists of them
+        ("Action|Comedy"); a frame whose columns are named by the labels holds similarities.
+        Members that only have features can be predicted too. ``times`` are numbers or dates, one
+        per row; a frame may have them as a column.
         """
         cells, values = check_input(X, y)
-        table = Table.of(cells, values, scale=self.scale, duplicates=self.duplicates)
+        table = Table.of(cells, values, scale=self.scale, duplicates=self.duplicates, times=times)
         return self.fit_table(table, features=features, progress=progress)
 
     def fit_table(
@@ -116,7 +121,7 @@ class Completer(Estimator):
         if not isinstance(self.training, TrainingConfig | None):
             raise InputError(f"training must be a TrainingConfig, but is {self.training!r}")
         request = FitRequest(
-            table.in_label_order(),
+            table,
             model=str(self.model),
             seed=check_seed(self.seed),
             device=find_device(self.device),
@@ -130,35 +135,35 @@ class Completer(Estimator):
         self.fitted_ = fit(request)
         return self
 
-    def predict(self, X: Any) -> Floats:
+    def predict(self, X: Any, times: Any = None) -> Floats:
         """Predict the expected value of each cell: (Q,).
 
-        A cell of a member that is not in the table is predicted from its other axes.
+        A cell of a member that is not in the table is predicted from its other axes. ``times`` are
+        those of the cells, where the table has any; without them they are the latest.
         """
-        fitted = self.fitted_
-        return read_predictions(fitted.predictor, encode_queries(fitted.table, X), MEAN)[0]
+        return self._read(X, times, MEAN)[0]
 
-    def predict_interval(self, X: Any, coverage: float = 0.8) -> Floats:
+    def _read(self, X: Any, times: Any, *statistics: Statistic) -> list[Floats]:
+        fitted = self.fitted_
+        index, at = encode_queries(fitted.table, X), encode_times(fitted.table, X, times)
+        return read_predictions(fitted.predictor, index, *statistics, times=at)
+
+    def predict_interval(self, X: Any, coverage: float = 0.8, times: Any = None) -> Floats:
         """Predict an interval that holds each cell with a probability of ``coverage``: (Q, 2)."""
         if not isinstance(coverage, int | float | np.floating) or not 0 < coverage < 1:
             raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
-        fitted = self.fitted_
-        index = encode_queries(fitted.table, X)
-        ends = read_predictions(fitted.predictor, index, *interval_ends(coverage))
-        return np.stack(ends, axis=1)
+        return np.stack(self._read(X, times, *interval_ends(coverage)), axis=1)
 
     @available_if(
         lambda self: "fitted_" not in vars(self) or bool(self.levels_),
         "values on a scale with levels are needed, but these are real numbers",
     )
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Any, times: Any = None) -> Floats:
         """Predict the probability of each level of the scale, as sorted in ``levels_``: (Q, L).
 
         Only values on a scale with levels have this method; real numbers have none.
         """
-        fitted = self.fitted_
-        index = encode_queries(fitted.table, X)
-        return read_predictions(fitted.predictor, index, PROBABILITIES)[0]
+        return self._read(X, times, PROBABILITIES)[0]
 
     def recommend(
         self,
@@ -168,26 +173,37 @@ class Completer(Estimator):
         axis: int | str = 0,
         ratings: Any = None,
         given: Mapping[str, Any] | None = None,
+        features: Mapping[str, Any] | None = None,
     ) -> Any:
         """Return the ``n`` best unseen cells of a member, best first, with an 80 % interval.
 
         ``ratings`` are cells of the member that are taken into account and not kept: a mapping
         from labels to values, or a frame. So a new member gets recommendations at once. With more
         than two axes the best combinations are listed; ``given`` fixes members of other axes.
+        ``features`` are those of a new member, by their columns, where the table has any.
         """
         table = self.fitted_.table
-        query = RecommendQuery(member, n, axis, ratings, given or {}, self.duplicates)
+        query = RecommendQuery(member, n, axis, ratings, given or {}, self.duplicates, features)
         return native_frame(recommend(self.fitted_, query).columns(table), _frame_kind(table))
 
-    def update(self, X: Any, y: Any = None) -> Self:
+    def update(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        features: Mapping[str, Any] | None = None,
+        times: Any = None,
+    ) -> Self:
         """Take in new cells, of known or new members; a cell seen before gets its new value.
 
         Nothing is trained. New members are predicted from their own cells. The memory that deep
         models have of other members is not computed again, so ``refresh``, or saving and loading,
         gives slightly other predictions; ``refresh_due_`` says when it is time for that.
+        ``features`` and ``times`` are as in ``fit``, for the new members and cells.
         """
         fitted = self.fitted_
-        self.fitted_ = update(fitted, read_new_cells(fitted.table, X, y, self.duplicates))
+        added = read_new_cells(fitted.table, X, y, self.duplicates, times)
+        self.fitted_ = update(fitted, added, features)
         return self
 
     def refresh(self) -> Self:

@@ -80,6 +80,8 @@ class FillRequest:
     """Names of the columns of values and of the ends of their intervals."""
     others: OtherColumns | None = None
     """Further columns, to be written in their place."""
+    times: Floats | None = None
+    """(R,), the times of the rows, where they have any."""
 
     @classmethod
     def of(
@@ -90,9 +92,9 @@ class FillRequest:
         Only rows that came from the user have further columns.
         """
         if queries is not None:
-            labels, others = read_queries(queries, table)
+            labels, times, others = read_queries(queries, table)
             names = table.prediction_columns(others.types)
-            return cls(LabelledRows(labels), np.full(len(labels), np.nan), names, others)
+            return cls(LabelledRows(labels), np.full(len(labels), np.nan), names, others, times)
         if every:
             return cls._every(table, limit)
         if len(table.values) == len(table):
@@ -105,7 +107,7 @@ class FillRequest:
         codes = [c.astype(kind) for c, kind in zip(table.index.T, kinds, strict=True)]
         rows = CodedRows(table.axes, table.vocabularies, lambda rows: [c[rows] for c in codes])
         names = table.prediction_columns(() if table.others is None else table.others.types)
-        return cls(rows, _shorten(table.values), names, table.others)
+        return cls(rows, _shorten(table.values), names, table.others, table.times)
 
     @classmethod
     def _every(cls, table: Table, limit: int) -> FillRequest:
@@ -192,8 +194,9 @@ def fill(fitted: Fitted, request: FillRequest, progress: Progress = SILENT) -> F
     if not len(rows):
         return FilledTable(request, rows, predictions)
     index = request.rows.encode(fitted.table, rows)
+    times = None if request.times is None else request.times[rows]
     statistics = (MEAN, *interval_ends(COVERAGE))
-    for chunk, distribution in predict_chunks(fitted.predictor, index):
+    for chunk, distribution in predict_chunks(fitted.predictor, index, times):
         for at, statistic in enumerate(statistics):
             predictions[chunk, at] = statistic(distribution).double().cpu().numpy()
         progress.at(chunk.start / len(rows), f"predicting: {chunk.start:,} of {len(rows):,}")

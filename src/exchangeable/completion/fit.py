@@ -16,7 +16,7 @@ from exchangeable.completion.baseline_predictor import fit_baseline
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor
 from exchangeable.completion.select import backtest, compare_models, predict_and_rank
-from exchangeable.data.features import TableFeatures
+from exchangeable.data.features import TableFeatures, with_described_members
 from exchangeable.data.negatives import observed_cells
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
@@ -70,27 +70,28 @@ class Fitted:
     """The model that predicts; never ``auto``."""
     cells_since_refresh: int = 0
     """Cells that came since all of them were read together."""
+    features: TableFeatures = field(default_factory=TableFeatures)
+    """Features of the members."""
 
 
 def fit(request: FitRequest) -> Fitted:
     """Fit the chosen model to the table."""
-    table = request.table
+    table = with_described_members(request.table, request.features).in_label_order()
     if len(table) == 0:
         raise InputError("cells with a value are needed, but the table has none")
     check_size(table.values)
     cells, notes = observed_cells(table, request.seed)
-    name, calibration, reasons = _choose_model(request, cells)
-    notes = (*notes, *reasons)
+    members = TableFeatures.of(table, request.features)
+    name, calibration, reasons = _choose_model(request, cells, members)
+    notes = (*notes, *members.found, *reasons)
     if name in BASELINES:
         if request.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
         predictor = fit_baseline(name, cells, request.seed, request.progress.part(0, 1, name))
         predictor = replace(predictor, calibration=calibration)
         return Fitted(table, cells, predictor, notes, name)
-    members = TableFeatures.of(table, request.features)
     condition = partial(
         ModelPredictor.of,
-        features=members.to_tensors(),
         device=request.device,
         memory=request.memory,
         processes=request.processes,
@@ -106,22 +107,28 @@ def fit(request: FitRequest) -> Fitted:
         trained = train_recipe(
             name, cells, split, execution, members=members, training=request.training
         )
-        calibration = calibrate_on_validation(split, cells, partial(condition, trained))
+        features = members.to_tensors(centred=trained.prior_reads_features)
+        calibration = calibrate_on_validation(
+            split, cells, partial(condition, trained, features=features)
+        )
         notes = (*notes, describe_training(trained))
     else:
         check_model(name)
         pretrained = name == bundled.NAME
         trained = bundled.bundled_model(table.order) if pretrained else TrainedModel.load(name)
         trained.check_feature_names(members.names)
+        features = members.to_tensors(centred=trained.prior_reads_features)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
     further: list[str] = []
-    model = condition(trained, cells, progress=replace(request.progress, note=further.append))
-    if request.model == bundled.NAME:
+    model = condition(
+        trained, cells, features, progress=replace(request.progress, note=further.append)
+    )
+    if request.model == bundled.NAME or (request.model == "auto" and members.axes):
         comparison = backtest(model, cells)
         if comparison is not None:
             calibration, notes = comparison.calibration, (*notes, str(comparison))
     model = replace(model, calibration=calibration)
-    return Fitted(table, cells, model, (*notes, *further), name)
+    return Fitted(table, cells, model, (*notes, *further), name, features=members)
 
 
 def check_size(values: Floats) -> None:
@@ -130,7 +137,9 @@ def check_size(values: Floats) -> None:
         raise InputError(f"values must be at most {MAX_VALUE:g} in size: divide them by something")
 
 
-def _choose_model(request: FitRequest, cells: Cells) -> tuple[str, Calibration, tuple[str, ...]]:
+def _choose_model(
+    request: FitRequest, cells: Cells, members: TableFeatures
+) -> tuple[str, Calibration, tuple[str, ...]]:
     """Choose the requested model, or for ``auto`` the best on hidden cells; and say why.
 
     The hidden cells calibrate its intervals, too.
@@ -142,8 +151,8 @@ def _choose_model(request: FitRequest, cells: Cells) -> tuple[str, Calibration, 
         axes = "1 axis" if order == 1 else f"{order} axes"
         reason = f"model {FALLBACK_MODEL}: none is pretrained for tables of {axes}"
         return FALLBACK_MODEL, UNCALIBRATED, (reason,)
-    if request.features:
-        return bundled.NAME, UNCALIBRATED, ()  # it takes none, and conditioning it will say so
+    if members.axes:
+        return bundled.NAME, UNCALIBRATED, ()  # simpler models do not read features
     comparison = compare_models(cells, request.device, request.progress, request.memory)
     if comparison is None:
         reason = "cells are too few, or too much alike, to hide some and try others"
@@ -159,7 +168,7 @@ def calibrate_on_validation(
     if not len(validation):
         return UNCALIBRATED
     predictor = condition(training)
-    return Calibration.fit(predict_and_rank(predictor, validation.index, validation.values)[1])
+    return Calibration.fit(predict_and_rank(predictor, validation)[1])
 
 
 def describe_training(trained: TrainedModel) -> str:

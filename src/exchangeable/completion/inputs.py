@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Index
-from exchangeable.data.frames import frame_of
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index
+from exchangeable.data.frames import frame_of, numbers_of
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import missing_labels
+from exchangeable.data.vocabulary import column_of, missing_labels
 from exchangeable.errors import InputError
 
 
@@ -76,6 +76,22 @@ def encode_queries(table: Table, X: Any) -> Index:
                 stacklevel=3,
             )
     return cells
+
+
+def encode_times(table: Table, X: Any, times: Any = None) -> Floats | None:
+    """Times of the queried cells (Q,): as given, or those of the table's time column in a frame."""
+    if times is not None:
+        column = column_of("times", np.asarray(times))
+        if len(column) != len(X):
+            raise InputError(f"times must be one per cell, {len(X)} in all, but are {len(column)}")
+    else:
+        if table.time_name is None or not hasattr(X, "columns"):
+            return None
+        frame, _ = frame_of(X)
+        if table.time_name not in frame.columns:
+            return None
+        column = frame[table.time_name]
+    return numbers_of("times", column).to_numpy(writable=True)
 
 
 def check_columns(table: Table, frame: pl.DataFrame) -> None:

@@ -17,12 +17,15 @@ from torch import Tensor
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
+from exchangeable.data.features import TableFeatures
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.prior import Prior, fit_prior
+from exchangeable.models.side_information import SideInformation
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.threads import threads_for
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
@@ -42,6 +45,8 @@ class ModelPredictor:
     memory_limit: int | None = None
     """Bytes that reading may take."""
     calibration: Calibration = UNCALIBRATED
+    prior: Prior | None = None
+    """The prior of the memory, for cells at any time."""
 
     @classmethod
     def of(
@@ -61,6 +66,9 @@ class ModelPredictor:
         trained.check_features(features)
         device = device or trained.model.device
         trained = replace(trained, model=trained.model.to(device).eval())
+        padded = _features_with_spare(features, cells.shape, device)
+        by_prior = trained.prior_reads_features
+        side = SideInformation(_to_tensor(cells.times, device), padded if by_prior else None)
         stats = ValueStats.of(cells.values, cells.scale)
         observed = cells.to_array(_with_spare(cells.shape)).to(device)
         plan, sentence = plan_reading(
@@ -68,29 +76,35 @@ class ModelPredictor:
         )
         if plan.activations != "memory" or not plan.keep_pools:
             progress.note(sentence)
-        with torch.no_grad():
+        with torch.no_grad(), threads_for(len(cells), device):
+            prior = fit_prior(trained.model, observed, stats, side)
             conditioned = trained.model.condition(
                 observed,
-                _features_with_spare(features, cells.shape, device),
+                None if by_prior else padded,
                 encode=encoder(trained.codec, stats),
-                prior=fit_prior(trained.model, observed, stats),
+                prior=None if prior is None else prior.at(side.times),
                 plan=plan,
                 processes=processes,
                 progress=progress,
             )
-        return cls(trained, conditioned, stats, features, processes, memory)
+        return cls(trained, conditioned, stats, features, processes, memory, prior=prior)
 
     @property
     def device(self) -> torch.device:
         return self.trained.model.device
 
-    def predict(self, index: Index) -> Distribution:
+    def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         spare = np.array(self.memory.shape) - 1
         coordinates = torch.from_numpy(np.where(index < 0, spare, index))
         first, last = self.processes.share(len(index))
         queries = Support(coordinates[first:last].to(self.device), self.memory.shape)
-        with torch.inference_mode():
-            outputs = self.trained.model.read(self.memory, queries, CELLS_PER_READ)
+        memory = self.memory
+        if self.prior is not None:
+            mine = None if times is None else times[first:last]
+            memory = replace(memory, prior=self.prior.at(_to_tensor(mine, self.device)))
+        cells = max(len(queries), 0 if self.prior is None else len(self.prior.fitted.values))
+        with torch.inference_mode(), threads_for(cells, self.device):
+            outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
         outputs = self.processes.all_gather(outputs, len(index))
         distribution = self.trained.codec.read(outputs.double().cpu(), self.stats)
         return self.calibration.apply(distribution)
@@ -100,18 +114,18 @@ class ModelPredictor:
 
         That takes no further fit: the prior keeps what it was without those cells.
         """
-        prior = self.memory.prior
-        if not isinstance(prior, Prior):
+        if self.prior is None:
             return
         observed = cells.to_array(_with_spare(cells.shape)).to(self.device)
-        for holdout in prior.holdouts:
+        for holdout in self.prior.holdouts:
+            without = self.prior.without(holdout)
             with torch.no_grad():
                 memory = self.trained.model.condition(
                     observed.take(~holdout.mask),
                     encode=encoder(self.trained.codec, self.stats),
-                    prior=prior.without(holdout, observed),
+                    prior=without.at(holdout.fitted.side.times),
                 )
-            yield holdout.mask.cpu().numpy(), replace(self, memory=memory)
+            yield holdout.mask.cpu().numpy(), replace(self, memory=memory, prior=without)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
         if self.needs_refit(replaced=replaced):
@@ -119,18 +133,29 @@ class ModelPredictor:
         shape = _with_spare(cells.shape)
         observed = cells.take(changed).to_array(shape)
         added = observed.map_values(encoder(self.trained.codec, self.stats))
-        prior = self.memory.prior
-        if isinstance(prior, Prior):
+        prior, at_times = self.prior, None
+        features = _padded_with_zeros(self.features, cells.shape)
+        if prior is not None:
             every = cells.to_array(shape).to(self.device)
-            prior = prior.updated(every, torch.from_numpy(changed).to(self.device))
+            times = _to_tensor(cells.times, self.device)
+            side = SideInformation(times, _features_with_spare(features, cells.shape, self.device))
+            positions = torch.from_numpy(changed).to(self.device)
+            prior = prior.updated(every, positions, side)
+            at_times = prior.at(None if times is None else times[positions])
         with torch.no_grad():
             # The spare member of before has no cell, so the first new one can take its place.
-            memory = self.trained.model.extend(self.memory, added.to(self.device), prior=prior)
-        return replace(self, memory=memory)
+            memory = self.trained.model.extend(self.memory, added.to(self.device), prior=at_times)
+        return replace(self, memory=memory, prior=prior, features=features)
+
+    def with_features(self, features: TableFeatures) -> ModelPredictor:
+        """Return the same predictor with other features, which the next reading will see."""
+        tensors = features.to_tensors(centred=self.trained.prior_reads_features)
+        return replace(self, features=tensors)
 
     def needs_refit(self, *, replaced: bool) -> bool:
-        # A value cannot be taken out of a pool, nor can features be put before the last ones.
-        return replaced or self.features is not None or not self.memory.pools
+        # A value cannot be taken out of a pool, nor can layers take features before the last ones.
+        by_layers = self.features is not None and not self.trained.prior_reads_features
+        return replaced or by_layers or not self.memory.pools
 
     def refreshed(self, cells: Cells) -> ModelPredictor:
         predictor = ModelPredictor.of(
@@ -143,18 +168,24 @@ class ModelPredictor:
         )
         return replace(predictor, calibration=self.calibration)
 
-    def for_new_member(self, axis: int, index: Index, values: Floats) -> ModelPredictor | None:
-        if self.features is not None or not self.memory.pools:
+    def for_new_member(
+        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    ) -> ModelPredictor | None:
+        if self.needs_refit(replaced=False):
             return None
         shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
         observed = Cells(index, values, shape, self.stats.scale).to_array()
         with torch.inference_mode():
             channels = observed.map_values(encoder(self.trained.codec, self.stats)).to(self.device)
-            prior = self.memory.prior
-            if isinstance(prior, Prior):
-                prior = prior.for_new_member(axis, observed.to(self.device))
-            memory = self.trained.model.for_new_member(self.memory, axis, channels, prior=prior)
-        return replace(self, memory=memory)
+            prior = self.prior
+            if prior is not None:
+                own = None if features is None else features.to(self.device)
+                by_axis = [own if a == axis else None for a in range(len(shape))]
+                side = SideInformation(features=tuple(by_axis))
+                prior = prior.for_new_member(axis, observed.to(self.device), side)
+            at_times = None if prior is None else prior.at(None)
+            memory = self.trained.model.for_new_member(self.memory, axis, channels, prior=at_times)
+        return replace(self, memory=memory, prior=prior)
 
     def factors(self) -> tuple[Floats, ...]:
         # The last member of each axis is the spare one.
@@ -187,6 +218,10 @@ class ModelPredictor:
         trained = TrainedModel.from_parts(config, tensors, config.get("facts", {}))
         predictor = cls.of(trained, cells, features, device, memory=memory)
         return replace(predictor, calibration=Calibration(tuple(config.get("calibration", ()))))
+
+
+def _to_tensor(times: Floats | None, device: torch.device) -> Tensor | None:
+    return None if times is None else torch.from_numpy(times).to(device)
 
 
 def _with_spare(shape: tuple[int, ...]) -> tuple[int, ...]:

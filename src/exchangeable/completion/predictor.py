@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
-from exchangeable.values.distributions import Distribution
+from exchangeable.values.distributions import Distribution, interval
 
 CELLS_PER_CHUNK = 2**14
 """Cells whose whole distributions are held at a time: on a scale of 101 levels 50 MB."""
@@ -29,8 +29,11 @@ PROBABILITIES: Statistic = methodcaller("probabilities")
 class Predictor(Protocol):
     """Predicts any cell of one table."""
 
-    def predict(self, index: Index) -> Distribution:
-        """Predict cells (Q, D), with ``UNKNOWN`` for members that are not in the table."""
+    def predict(self, index: Index, times: Floats | None = None) -> Distribution:
+        """Predict cells (Q, D), with ``UNKNOWN`` for members that are not in the table.
+
+        ``times`` (Q,) are those of the cells; without them cells are at the latest time.
+        """
         ...
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> Predictor:
@@ -48,10 +51,13 @@ class Predictor(Protocol):
         """Read all cells together."""
         ...
 
-    def for_new_member(self, axis: int, index: Index, values: Floats) -> Predictor | None:
+    def for_new_member(
+        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    ) -> Predictor | None:
         """Predict for one new member, number 0 of its axis, from its cells (E, D) alone.
 
-        None where that needs the other cells too.
+        ``features`` (1, F) are its own, where the table has any. None where that needs the other
+        cells too.
         """
         ...
 
@@ -64,27 +70,33 @@ class Predictor(Protocol):
         ...
 
 
-def quantile(share: float) -> Statistic:
-    return methodcaller("quantile", share)
-
-
 def interval_ends(coverage: float) -> tuple[Statistic, Statistic]:
-    """Statistics for the two ends of the central interval with this coverage."""
-    tail = (1 - coverage) / 2
-    return quantile(tail), quantile(1 - tail)
+    """Statistics for the two ends of the interval with this coverage, found together."""
+    found: list[tuple[Distribution, tuple[Tensor, Tensor]]] = []
+
+    def ends(distribution: Distribution) -> tuple[Tensor, Tensor]:
+        if not found or found[-1][0] is not distribution:
+            found[:] = [(distribution, interval(distribution, coverage))]
+        return found[-1][1]
+
+    return lambda distribution: ends(distribution)[0], lambda distribution: ends(distribution)[1]
 
 
-def predict_chunks(predictor: Predictor, index: Index) -> Iterator[tuple[slice, Distribution]]:
+def predict_chunks(
+    predictor: Predictor, index: Index, times: Floats | None = None
+) -> Iterator[tuple[slice, Distribution]]:
     """Predict cells (Q, D) chunk by chunk: the rows of each chunk, and their distributions."""
     for start in range(0, max(len(index), 1), CELLS_PER_CHUNK):
         rows = slice(start, start + CELLS_PER_CHUNK)
-        yield rows, predictor.predict(index[rows])
+        yield rows, predictor.predict(index[rows], None if times is None else times[rows])
 
 
-def read_predictions(predictor: Predictor, index: Index, *statistics: Statistic) -> list[Floats]:
+def read_predictions(
+    predictor: Predictor, index: Index, *statistics: Statistic, times: Floats | None = None
+) -> list[Floats]:
     """Predict cells (Q, D) in one pass, and return statistics of them: (Q, ...) each."""
     columns: list[list[Floats]] = [[] for _ in statistics]
-    for _, distribution in predict_chunks(predictor, index):
+    for _, distribution in predict_chunks(predictor, index, times):
         for column, statistic in zip(columns, statistics, strict=True):
             column.append(_to_numpy(statistic(distribution)))
     return [np.concatenate(column) for column in columns]
@@ -95,10 +107,11 @@ def score_predictions(
     index: Index,
     values: Floats,
     *statistics: Callable[[Distribution, Tensor], Tensor],
+    times: Floats | None = None,
 ) -> list[Floats]:
     """Predict cells (Q, D) in one pass, and return statistics of them and their true values."""
     columns: list[list[Floats]] = [[] for _ in statistics]
-    for rows, distribution in predict_chunks(predictor, index):
+    for rows, distribution in predict_chunks(predictor, index, times):
         truth = torch.from_numpy(values[rows])
         for column, statistic in zip(columns, statistics, strict=True):
             column.append(_to_numpy(statistic(distribution, truth)))

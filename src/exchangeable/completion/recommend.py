@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
+from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import find_axis
-from exchangeable.completion.predictor import Predictor, best_cells, quantile
+from exchangeable.completion.predictor import Predictor, best_cells, interval_ends
 from exchangeable.completion.update import read_new_cells, update
 from exchangeable.data.frames import frame_of, numbers_of
 from exchangeable.data.options import Duplicates
@@ -22,7 +24,8 @@ from exchangeable.errors import InputError
 
 MAX_CANDIDATES = 20_000_000
 """Most cells that are compared for one recommendation."""
-_ENDS = quantile(0.1), quantile(0.9)
+COVERAGE = 0.8
+"""Coverage of the intervals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,8 @@ class RecommendQuery:
     """Members of other axes that are fixed."""
     duplicates: Duplicates = "error"
     """How to treat several ratings of the same cell."""
+    features: Mapping[str, Any] | None = None
+    """Features of a new member, by their columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +76,12 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
     label = column_of_label("member", member)
     axis = find_axis(table, query.axis)
     code = int(table.vocabularies[axis].encode(label)[0])
+    row = None
+    if query.features is not None:
+        if code != UNKNOWN:
+            raise InputError(f"features are those of a new member, but {member!r} is known")
+        row = _encode_features(fitted, axis, label, query.features)
+        query = replace(query, ratings={} if query.ratings is None else query.ratings)
     if query.ratings is None:
         seen = table.index[table.is_observed]
         return _best_unseen(fitted.predictor, table, axis, code, seen, query)
@@ -81,11 +92,30 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
         if len(values):
             check_size(values)
         check_distinct(table, rated, axis)
-        predictor = fitted.predictor.for_new_member(axis, rated, values)
+        predictor = fitted.predictor.for_new_member(axis, rated, values, row)
         if predictor is not None:
             return _best_unseen(predictor, table, axis, 0, rated, query)
+    if row is not None:
+        raise InputError(
+            f"features of a new member are read by pretrained and residual models, where memory "
+            f"is not limited, but this is {fitted.name}: add its cells and features by update"
+        )
     added = read_new_cells(table, labels, values, query.duplicates)
     return recommend(update(fitted, added), replace(query, ratings=None))
+
+
+def _encode_features(
+    fitted: Fitted, axis: int, label: pl.Series, features: Mapping[str, Any]
+) -> Tensor:
+    """Return the features of a new member, as the prior reads them: (1, F)."""
+    described = fitted.features.axes[axis] if fitted.features.axes else None
+    if described is None:
+        raise InputError(
+            f"features need a table that was fitted with some of {fitted.table.axes[axis]}, but "
+            f"this one has none"
+        )
+    frame = pl.DataFrame([label.rename("label"), *(pl.Series(k, [v]) for k, v in features.items())])
+    return torch.from_numpy(described.encode(frame))
 
 
 def _best_unseen(
@@ -95,7 +125,7 @@ def _best_unseen(
     cells = list_candidates(table, axis, code, query.given)
     if code != UNKNOWN:
         cells = cells[~np.isin(cell_keys(cells, table.shape), cell_keys(seen, table.shape))]
-    best, (mean, low, high) = best_cells(predictor, cells, query.n, *_ENDS)
+    best, (mean, low, high) = best_cells(predictor, cells, query.n, *interval_ends(COVERAGE))
     return Recommendations(axis, cells[best], mean, low, high)
 
 

@@ -116,7 +116,7 @@ def compare_models(
         progress.at(number / folds, text)
         for at, (name, predictor) in enumerate(_fit_candidates(cells.take(~hidden), condition)):
             progress.at((number + (at + 1) / len(CANDIDATES)) / folds, text)
-            mean, rank = predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
+            mean, rank = predict_and_rank(predictor, cells.take(hidden))
             means[name].append(mean)
             ranks[name].append(rank)
     if not truth:
@@ -146,7 +146,7 @@ def backtest(model: ModelPredictor, cells: Cells) -> Comparison | None:
         return None
     truth, means, ranks = [], [], []
     for hidden, predictor in model.holdouts(cells):
-        mean, rank = predict_and_rank(predictor, cells.index[hidden], cells.values[hidden])
+        mean, rank = predict_and_rank(predictor, cells.take(hidden))
         truth.append(cells.values[hidden])
         means.append(mean)
         ranks.append(rank)
@@ -156,14 +156,15 @@ def backtest(model: ModelPredictor, cells: Cells) -> Comparison | None:
     return Comparison.of(np.concatenate(truth), _joined({name: means}), _joined({name: ranks}))
 
 
-def predict_and_rank(predictor: Predictor, index: Index, values: Floats) -> tuple[Floats, Floats]:
+def predict_and_rank(predictor: Predictor, cells: Cells) -> tuple[Floats, Floats]:
     """Predicted means of cells, and the ranks of their values in the predictions."""
     means, ranks = score_predictions(
         predictor,
-        index,
-        values,
+        cells.index,
+        cells.values,
         lambda distribution, _: distribution.mean(),
         lambda distribution, truth: distribution.rank(truth),
+        times=cells.times,
     )
     return means, ranks
 

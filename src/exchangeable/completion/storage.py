@@ -11,11 +11,13 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.cells import Cells
+from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.completion.baseline_predictor import BaselinePredictor
 from exchangeable.completion.fit import Fitted
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor
+from exchangeable.data.feature_columns import column_from_json, column_to_json
+from exchangeable.data.features import MemberFeatures, TableFeatures
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
@@ -46,7 +48,9 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
             "scale": _scale_to_json(table.scale),
             "cells scale": _scale_to_json(cells.scale),
             "native": table.native,
+            "time": table.time_name,
         },
+        "features": features_to_json(fitted.features),
         "notes": list(fitted.notes),
         "name": fitted.name,
         "folded": fitted.cells_since_refresh,
@@ -57,6 +61,14 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
         "cells.index": torch.from_numpy(cells.index),
         "cells.values": torch.from_numpy(cells.values),
     }
+    for name, times in (("times", table.times), ("cells.times", cells.times)):
+        if times is not None:
+            stored[name] = torch.from_numpy(times)
+    for axis, features in enumerate(fitted.features.axes):
+        if features is not None:
+            stored[f"features.{axis}"] = torch.from_numpy(features.values)
+            stored[f"described.{axis}"] = torch.from_numpy(features.described)
+            stored[f"centre.{axis}"] = torch.from_numpy(features.centre)
     files = {
         f"members-{axis}.parquet": _labels_to_bytes(vocabulary)
         for axis, vocabulary in enumerate(table.vocabularies)
@@ -94,6 +106,7 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
             name,
             # A model has just read all cells together; a baseline is as it was.
             int(config.get("folded", 0)) if "baseline" in predictor else 0,
+            _read_features(config.get("features", []), stored.tensors["table"]),
         )
     except InputError:
         raise
@@ -131,6 +144,8 @@ def _read_table(
         tensors["values"].numpy(),
         _scale_of_json(config["scale"]),
         config["value"],
+        times=_numpy_or_none(tensors.get("times")),
+        time_name=config.get("time"),
         native=config["native"],
     )
     cells = Cells(
@@ -138,10 +153,50 @@ def _read_table(
         tensors["cells.values"].numpy(),
         table.shape,
         _scale_of_json(config["cells scale"]),
+        _numpy_or_none(tensors.get("cells.times")),
     )
     _check_index(table)
     _check_index(cells)
     return table, cells
+
+
+def _numpy_or_none(tensor: Tensor | None) -> Floats | None:
+    return None if tensor is None else tensor.numpy()
+
+
+def _read_features(
+    stored: list[dict[str, Any] | None], tensors: dict[str, Tensor]
+) -> TableFeatures:
+    """Return the features of the members; older folders have none."""
+    axes = [
+        None
+        if each is None
+        else MemberFeatures(
+            tuple(each["names"]),
+            tensors[f"features.{axis}"].numpy(),
+            tuple(each["found"]),
+            tuple(column_from_json(column) for column in each["columns"]),
+            tensors[f"described.{axis}"].numpy(),
+            tensors[f"centre.{axis}"].numpy(),
+        )
+        for axis, each in enumerate(stored)
+    ]
+    found = tuple("; ".join(each["found"]) for each in stored if each is not None)
+    return TableFeatures(tuple(axes), found)
+
+
+def features_to_json(features: TableFeatures) -> list[dict[str, Any] | None]:
+    """Describe the features of each axis, without their values."""
+    return [
+        None
+        if axis is None
+        else {
+            "names": list(axis.names),
+            "found": list(axis.found),
+            "columns": [column_to_json(column) for column in axis.columns],
+        }
+        for axis in features.axes
+    ]
 
 
 def _read_params(stored: dict[str, Any]) -> dict[str, Any]:

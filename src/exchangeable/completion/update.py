@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, cell_keys
+from exchangeable.arrays.cells import UNKNOWN, Cells, Index, cell_keys
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_columns
 from exchangeable.completion.model_predictor import ModelPredictor
@@ -18,7 +16,6 @@ from exchangeable.data.frames import frame_of
 from exchangeable.data.negatives import draw_negatives_beside, observed_cells
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 
 _CELLS_PER_SEARCH = 2**20
@@ -26,21 +23,27 @@ REFRESH_SHARE = 0.05
 """Cells folded in, over those read together, after which a refresh is due."""
 
 
-def read_new_cells(table: Table, X: Any, y: Any, duplicates: Duplicates) -> Table:
+def read_new_cells(
+    table: Table, X: Any, y: Any, duplicates: Duplicates, times: Any = None
+) -> Table:
     """Read further cells as a table of its own, with the columns of the first one."""
     frame, kind = frame_of(X)
     axes = list(table.label_columns(frame))
     if y is not None and (kind == "numpy" or axes != list(table.axes)):
         check_columns(table, frame)
     value = table.value_name if y is None and table.value_name in frame.columns else None
-    added = Table.of(X, y, axes=axes, value=value, duplicates=duplicates)
+    time = table.time_name if table.time_name in frame.columns else None
+    added = Table.of(X, y, axes=axes, value=value, time=time, duplicates=duplicates, times=times)
     if added.value_name is None and table.scale.kind != "positives":
         raise InputError("new cells must have values, but neither y nor a column of X has them")
     return added
 
 
-def update(fitted: Fitted, added: Table) -> Fitted:
-    """Fold in the cells of another table; members may be new, known cells change their value."""
+def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = None) -> Fitted:
+    """Fold in the cells of another table; members may be new, known cells change their value.
+
+    ``features`` are frames about further members, by axis.
+    """
     table = fitted.table
     columns = [v.decode(added.index[:, a]) for a, v in enumerate(added.vocabularies)]
     pairs = zip(table.vocabularies, columns, strict=True)
@@ -54,20 +57,32 @@ def update(fitted: Fitted, added: Table) -> Fitted:
     check_size(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
     observed = table.is_observed  # rows without a value were queries, which are predicted
-    before = Cells(table.index[observed], table.values[observed], table.shape, table.scale)
-    everything, _, _ = _merge(before, index, values, shape)
+    times = None if table.times is None else table.times[observed]
+    before = Cells(table.index[observed], table.values[observed], table.shape, table.scale, times)
+    new_times = None if added.times is None else added.times[has_value]
+    new = Cells(index, values, shape, table.scale, new_times)
+    everything, _, _ = _merge(before, new)
     if table.scale.kind == "positives":
         zeros = draw_negatives_beside(index, everything, np.random.default_rng(len(everything)))
         index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
-    cells, changed, replaced = _merge(fitted.cells, index, values, shape)
-    predictor = fitted.predictor.updated(cells, changed, replaced=replaced)
+        new = Cells(index, values, shape, table.scale)
+    cells, changed, replaced = _merge(fitted.cells, new)
+    described = fitted.features
+    predictor = fitted.predictor
+    if described.axes:
+        described = described.with_more(replace(table, vocabularies=vocabularies), features)
+        if isinstance(predictor, ModelPredictor):
+            predictor = predictor.with_features(described)
+    elif features:
+        described.with_more(table, features)  # raises: there were none when the table was fitted
+    predictor = predictor.updated(cells, changed, replaced=replaced)
     refitted = fitted.predictor.needs_refit(replaced=replaced)
     whole = replace(
         table,
         vocabularies=vocabularies,
         index=everything.index,
         values=everything.values,
-        times=None,
+        times=everything.times,
     )
     return replace(
         fitted,
@@ -75,6 +90,7 @@ def update(fitted: Fitted, added: Table) -> Fitted:
         cells=cells,
         predictor=predictor,
         cells_since_refresh=0 if refitted else fitted.cells_since_refresh + len(changed),
+        features=described,
     )
 
 
@@ -89,12 +105,19 @@ def reread(fitted: Fitted, table: Table) -> Fitted:
     table = table.in_label_order()
     cells, _ = observed_cells(table, seed=0)
     cells = replace(cells, scale=fitted.cells.scale)
-    predictor = fitted.predictor
-    if isinstance(predictor, ModelPredictor) and predictor.features is not None:
-        features = _reorder(predictor.features, fitted.table.vocabularies, table.vocabularies)
-        predictor = replace(predictor, features=features)
+    predictor, features = fitted.predictor, fitted.features
+    if isinstance(predictor, ModelPredictor) and features.axes:
+        features = features.reordered(fitted.table.vocabularies, table.vocabularies)
+        predictor = predictor.with_features(features)
     predictor = predictor.refreshed(cells)
-    return replace(fitted, table=table, cells=cells, predictor=predictor, cells_since_refresh=0)
+    return replace(
+        fitted,
+        table=table,
+        cells=cells,
+        predictor=predictor,
+        features=features,
+        cells_since_refresh=0,
+    )
 
 
 def refresh_is_due(fitted: Fitted) -> bool:
@@ -107,25 +130,12 @@ def refresh_is_due(fitted: Fitted) -> bool:
     return fitted.cells_since_refresh > REFRESH_SHARE * read_together
 
 
-def _reorder(
-    features: FeatureTensors, before: tuple[Vocabulary, ...], after: tuple[Vocabulary, ...]
-) -> FeatureTensors:
-    """FeatureTensors of the members of another table, zeros for those that had none."""
-    reordered: list[Tensor | None] = []
-    for rows, old, new in zip(features, before, after, strict=True):
-        if rows is None:
-            reordered.append(None)
-            continue
-        codes = torch.from_numpy(old.encode(new.labels))
-        is_known = (codes != UNKNOWN).to(rows)[:, None]
-        reordered.append(rows[codes.clamp(min=0)] * is_known)
-    return tuple(reordered)
+def _merge(cells: Cells, new: Cells) -> tuple[Cells, Index, bool]:
+    """Merge new cells into others: all cells, positions of the new ones, whether any was there.
 
-
-def _merge(
-    cells: Cells, index: Index, values: Floats, shape: tuple[int, ...]
-) -> tuple[Cells, Index, bool]:
-    """Merge new cells into others: all cells, positions of the new ones, whether any was there."""
+    The result has times where the others have any; a new cell without one has NaN.
+    """
+    index, values, shape = new.index, new.values, new.shape
     new_keys = cell_keys(index, shape)
     permutation = np.argsort(new_keys)
     ascending, positions = new_keys[permutation], np.full(len(new_keys), UNKNOWN)
@@ -139,10 +149,17 @@ def _merge(
     merged = cells.values.copy()
     merged[positions[replaced]] = values[replaced]
     positions[~replaced] = len(cells) + np.arange(int((~replaced).sum()))
+    times = None
+    if cells.times is not None:
+        new_times = np.full(len(new), np.nan) if new.times is None else new.times
+        times = cells.times.copy()
+        times[positions[replaced]] = new_times[replaced]
+        times = np.concatenate([times, new_times[~replaced]])
     everything = Cells(
         np.concatenate([cells.index, index[~replaced]]),
         np.concatenate([merged, values[~replaced]]),
         shape,
         cells.scale,
+        times,
     )
     return everything, positions, bool(replaced.any())

@@ -62,13 +62,17 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
     return _build(columns, others, "polars", roles, options)
 
 
-def table_from_frame(data: Any, values: Any = None, options: TableOptions = _DEFAULTS) -> Table:
+def table_from_frame(
+    data: Any, values: Any = None, options: TableOptions = _DEFAULTS, times: Any = None
+) -> Table:
     """Convert a frame, an array or a sparse matrix; with ``values`` every column is an axis."""
     name = "data"
     frame, native = frame_of(data)
     titled = native not in ("numpy", "scipy") or values is not None
     if values is not None:
         frame, options = _with_values(frame, np.asarray(values), options)
+    if times is not None:
+        frame, options = _with_times(frame, times, options)
     roles = guess_roles(name, frame.columns, options, titled=titled)
     columns = {axis: frame[axis] for axis in roles.axes}
     for column in (roles.value, roles.time):
@@ -108,6 +112,18 @@ def _with_values(
     return frame, replace(options, axes=axes, value=value)
 
 
+def _with_times(
+    frame: pl.DataFrame, times: Any, options: TableOptions
+) -> tuple[pl.DataFrame, TableOptions]:
+    """Add a column of times that came apart from the labels."""
+    column = column_of("time", np.asarray(times))
+    if len(column) != len(frame):
+        raise InputError(f"times must be one per row, {len(frame)} in all, but are {len(column)}")
+    name = next(n for n in ("time", "times", "time of the cell") if n not in frame.columns)
+    axes = options.axes if options.axes is not None or options.value is not None else None
+    return frame.with_columns(column.rename(name)), replace(options, axes=axes, time=name)
+
+
 def _build(
     columns: Columns, others: OtherColumns, native: str, roles: Roles, options: TableOptions
 ) -> Table:
@@ -142,6 +158,7 @@ def _build(
         scale=Scale.of(values, options.scale),
         value_name=roles.value,
         times=None if times is None else times[source],
+        time_name=roles.time,
         native=native,
         # Where no value is missing nothing is filled in, and a file need not be kept for it.
         others=_select_rows(others, rows) if np.isnan(values).any() else None,

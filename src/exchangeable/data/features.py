@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from exchangeable.arrays.cells import UNKNOWN
+from exchangeable.arrays.cells import UNKNOWN, Index
+from exchangeable.data.feature_columns import FeatureColumn, fit_column, similarity_components
 from exchangeable.data.frames import frame_of
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
@@ -18,9 +19,6 @@ from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-MAX_CATEGORIES = 100
-"""Text with more distinct values than this is taken for names, not for categories."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,113 +29,236 @@ class MemberFeatures:
     values: NDArray[np.float32]  # (N, F); 0 where a feature is missing
     found: tuple[str, ...]
     """Sentences about what was done with each column."""
+    columns: tuple[FeatureColumn, ...] = ()
+    """How columns became features, for members that come later; none for similarities."""
+    described: NDArray[np.bool_] = field(
+        default_factory=lambda: np.zeros(0, dtype=np.bool_)
+    )  # (N,)
+    """Members that have a row."""
+    centre: NDArray[np.float32] = field(
+        default_factory=lambda: np.zeros(0, dtype=np.float32)
+    )  # (F,)
+    """Mean of the features of the members that the columns were fitted to."""
 
     @classmethod
     def of(cls, data: Any, vocabulary: Vocabulary, label: str | None = None) -> MemberFeatures:
         """Convert a frame with a label column (the first, unless named) and any others.
 
-        Numbers are standardised over the members that have them, text and booleans become a
-        column per category. A missing entry, and a member without a row, gives zeros: the
-        mean of a number, and no category.
+        Numbers and dates are standardised over the members that have them, text and booleans
+        become a column per category, of which a text may hold several ("Action|Comedy"). A missing
+        entry, and a member without a row, gives zeros: the mean of a number, and no category. A
+        frame whose other columns are named by the labels themselves holds similarities, which
+        become their leading components.
         """
-        frame, _ = frame_of(data)
-        if not frame.columns:
-            raise InputError("features need a label column, but the frame has none")
-        column = frame.columns[0] if label is None else label
-        if column not in frame.columns:
-            raise InputError(f"features need the label column {column!r}, but have {frame.columns}")
-        codes = vocabulary.encode(frame[column])
-        in_table = codes != UNKNOWN
-        rows, codes = frame.filter(pl.Series(in_table)), codes[in_table]
-        if not len(codes):
-            raise InputError(f"features must be of the axis' members, but {column!r} has none")
-        if len(np.unique(codes)) != len(codes):
-            raise InputError(f"features must have a row per member, but some in {column!r} repeat")
-        names, blocks, notes = [], [], []
-        for other in [c for c in frame.columns if c != column]:
-            titles, block, note = _to_numbers(rows[other])
-            names += titles
-            blocks.append(block)
-            notes.append(note)
+        frame, codes, column = _rows_of(data, vocabulary, label)
+        others = [c for c in frame.columns if c != column]
+        if _is_similarity(frame, column, others):
+            names, block, notes = _from_similarities(frame, column)
+            fitted: list[FeatureColumn] = []
+        else:
+            fits = [fit_column(frame[other]) for other in others]
+            fitted = [each for each, _ in fits if each is not None]
+            names = tuple(title for each in fitted for title in each.titles)
+            block = _encode(frame, fitted)
+            notes = [note for _, note in fits]
         values = np.zeros((len(vocabulary), len(names)), dtype=np.float32)
-        if blocks:
-            values[codes] = np.concatenate(blocks, axis=1)
+        values[codes] = block
+        described = np.zeros(len(vocabulary), dtype=np.bool_)
+        described[codes] = True
         notes.append(f"{len(codes):,} of {len(vocabulary):,} members have features")
-        return cls(tuple(names), values, tuple(notes))
+        centre = block.mean(axis=0).astype(np.float32)
+        return cls(names, values, tuple(notes), tuple(fitted), described, centre)
+
+    @property
+    def centred(self) -> NDArray[np.float32]:
+        """Features with mean 0 over the members; also 0 for those without a row: (N, F)."""
+        return np.where(self.described[:, None], self.values - self.centre, np.float32(0))
+
+    def reordered(self, before: Vocabulary, after: Vocabulary) -> MemberFeatures:
+        """Return the features of the members of another vocabulary; others have none."""
+        codes = before.encode(after.labels)
+        described = np.where(codes == UNKNOWN, False, self.described[codes])
+        values = np.where(described[:, None], self.values[codes], np.float32(0))
+        return replace(self, values=values, described=described)
+
+    def with_more(self, data: Any, vocabulary: Vocabulary) -> MemberFeatures:
+        """Return the features of a larger vocabulary, with those of further members in ``data``.
+
+        Members without a row there keep what they had, new ones have zeros.
+        """
+        values = np.zeros((len(vocabulary), len(self.names)), dtype=np.float32)
+        values[: len(self.values)] = self.values
+        described = np.pad(self.described, (0, len(vocabulary) - len(self.described)))
+        if data is not None:
+            frame, codes, _ = _rows_of(data, vocabulary)
+            self._check_columns(frame)
+            values[codes], described[codes] = _encode(frame, self.columns), True
+        return replace(self, values=values, described=described)
+
+    def encode(self, frame: pl.DataFrame) -> NDArray[np.float32]:
+        """Return the centred features of members in the rows of a frame: (R, F)."""
+        self._check_columns(frame)
+        return _encode(frame, self.columns).astype(np.float32) - self.centre
+
+    def _check_columns(self, frame: pl.DataFrame) -> None:
+        if self.names and not self.columns:
+            raise InputError(
+                "similarities of members that come later cannot be given: fit the table again"
+            )
+        missing = [each.name for each in self.columns if each.name not in frame.columns]
+        if missing:
+            raise InputError(
+                f"features of later members need the columns {', '.join(missing)}, but have "
+                f"{', '.join(frame.columns)}"
+            )
+
+
+def _rows_of(
+    data: Any, vocabulary: Vocabulary, label: str | None = None
+) -> tuple[pl.DataFrame, Index, str]:
+    """Return the rows of a frame about known members, their codes, and the label column."""
+    frame, _ = frame_of(data)
+    if not frame.columns:
+        raise InputError("features need a label column, but the frame has none")
+    column = frame.columns[0] if label is None else label
+    if column not in frame.columns:
+        raise InputError(f"features need the label column {column!r}, but have {frame.columns}")
+    codes = vocabulary.encode(frame[column])
+    in_table = codes != UNKNOWN
+    rows, codes = frame.filter(pl.Series(in_table)), codes[in_table]
+    if not len(codes):
+        raise InputError(f"features must be of the axis' members, but {column!r} has none")
+    if len(np.unique(codes)) != len(codes):
+        raise InputError(f"features must have a row per member, but some in {column!r} repeat")
+    return rows, codes, column
+
+
+def _encode(frame: pl.DataFrame, columns: Any) -> NDArray[np.float64]:
+    blocks = [each.encode(frame[each.name]) for each in columns]
+    return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(frame), 0))
+
+
+def _is_similarity(frame: pl.DataFrame, column: str, others: list[str]) -> bool:
+    """Whether the other columns are named by the labels of the rows."""
+    labels = set(frame[column].cast(pl.String).to_list())
+    return len(others) > 1 and labels <= set(others) and len(labels) == len(frame)
+
+
+def _from_similarities(
+    frame: pl.DataFrame, column: str
+) -> tuple[tuple[str, ...], NDArray[np.float64], list[str]]:
+    labels = frame[column].cast(pl.String).to_list()
+    try:
+        matrix = frame.select(labels).cast(pl.Float64).fill_null(0.0).to_numpy()
+    except pl.exceptions.PolarsError:
+        raise InputError(
+            f"similarities must be numbers, but some beside {column!r} are not"
+        ) from None
+    if not np.isfinite(matrix).all():
+        raise InputError("similarities must be finite, but some are NaN or infinity")
+    block = similarity_components(matrix)
+    names = tuple(f"component {number + 1}" for number in range(block.shape[1]))
+    note = f"similarities of {len(labels):,} members: {len(names)} components"
+    return names, block, [note]
 
 
 @dataclass(frozen=True, eq=False)
 class TableFeatures:
     """Features of the members of all axes of a table."""
 
-    values: tuple[NDArray[np.float32] | None, ...] | None  # (N, F) each
-    """None for an axis without features, and where no axis has any."""
-    names: tuple[tuple[str, ...], ...]
+    axes: tuple[MemberFeatures | None, ...] = ()
+    """None for an axis without features; empty where no axis has any."""
+    found: tuple[str, ...] = ()
+    """Sentences about what was read."""
 
     @classmethod
     def of(cls, table: Table, frames: Mapping[str, Any] | None) -> TableFeatures:
         """Convert frames about members, by the names of their axes."""
-        if frames is not None and not isinstance(frames, Mapping):
-            raise InputError(
-                f"features must be a mapping from axes to frames, but are a {type(frames).__name__}"
-            )
+        check_frames(table, frames)
         if not frames:
-            return cls(None, ())
-        unknown = set(frames) - set(table.axes)
-        if unknown:
-            raise InputError(
-                f"features must be of axes {', '.join(table.axes)}, but are of {sorted(unknown)}"
-            )
-        features = [
+            return cls()
+        axes = tuple(
             MemberFeatures.of(frames[axis], vocabulary) if axis in frames else None
             for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True)
-        ]
-        return cls(
-            tuple(None if axis is None else axis.values for axis in features),
-            tuple(() if axis is None else axis.names for axis in features),
         )
+        found = tuple(
+            f"features of {axis}: {'; '.join(features.found)}"
+            for axis, features in zip(table.axes, axes, strict=True)
+            if features is not None
+        )
+        return cls(axes, found)
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the features of each axis."""
+        return tuple(() if axis is None else axis.names for axis in self.axes)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of features of the members of each axis."""
         return tuple(len(names) for names in self.names)
 
-    def to_tensors(self) -> tuple[Tensor | None, ...] | None:
-        """Convert the values to tensors, as models take them."""
+    def to_tensors(self, *, centred: bool) -> tuple[Tensor | None, ...] | None:
+        """Convert the values to tensors: centred, as a prior takes them, or as they are."""
         import torch
 
-        if self.values is None:
+        if not self.axes:
             return None
-        return tuple(None if axis is None else torch.from_numpy(axis) for axis in self.values)
-
-
-def _to_numbers(column: pl.Series) -> tuple[list[str], np.ndarray[Any, Any], str]:
-    """Return the names and values (R, F) of the features of a column, and a note."""
-    if column.dtype.is_numeric():
-        numbers = column.cast(pl.Float64).fill_nan(None)
-        if numbers.is_infinite().any():
-            raise InputError(f"features must be finite, but {column.name!r} holds infinity")
-        mean, deviation = _to_float(numbers.mean()), _to_float(numbers.std())
-        scaled = (numbers - mean) / deviation if deviation > 0 else numbers * 0.0
-        block = scaled.fill_null(0.0).to_numpy()[:, None]
-        return [column.name], block, f"{column.name}: number, standardised"
-    if column.dtype not in (pl.String, pl.Boolean, pl.Categorical, pl.Enum, pl.Date, pl.Null):
-        raise InputError(
-            f"features are numbers or categories, but {column.name!r} holds {column.dtype}"
+        return tuple(
+            None if axis is None else torch.from_numpy(axis.centred if centred else axis.values)
+            for axis in self.axes
         )
-    text = column.cast(pl.String)
-    categories = text.drop_nulls().unique().sort()
-    if len(categories) > MAX_CATEGORIES:
-        empty = np.zeros((len(column), 0))
-        return [], empty, f"{column.name}: left out, {len(categories):,} different texts"
-    block = (
-        np.stack([(text == c).fill_null(False).to_numpy() for c in categories], axis=1)
-        if len(categories)
-        else np.zeros((len(column), 0))
-    )
-    titles = [f"{column.name}={category}" for category in categories]
-    return titles, block.astype(np.float32), f"{column.name}: {len(titles)} categories"
+
+    def reordered(self, before: Sequence[Vocabulary], after: Sequence[Vocabulary]) -> TableFeatures:
+        """Return the features of the members of another table; others have none."""
+        axes = [
+            None if own is None else own.reordered(old, new)
+            for own, old, new in zip(self.axes, before, after, strict=True)
+        ]
+        return replace(self, axes=tuple(axes))
+
+    def with_more(self, table: Table, frames: Mapping[str, Any] | None) -> TableFeatures:
+        """Return the features of the members of a larger table, with those of further members."""
+        check_frames(table, frames)
+        frames = frames or {}
+        described = [
+            axis for axis, own in zip(table.axes, self.axes, strict=False) if own is not None
+        ]
+        unknown = sorted(set(frames) - set(described))
+        if unknown:
+            raise InputError(
+                f"features of later members must be of axes that had some when the table was "
+                f"fitted ({', '.join(described) or 'none'}), but are of {unknown}"
+            )
+        axes = [
+            None if own is None else own.with_more(frames.get(name), vocabulary)
+            for name, vocabulary, own in zip(
+                table.axes, table.vocabularies, self.axes, strict=False
+            )
+        ]
+        return TableFeatures(tuple(axes), self.found)
 
 
-def _to_float(statistic: object) -> float:
-    return float(statistic) if isinstance(statistic, int | float) else 0.0
+def check_frames(table: Table, frames: Mapping[str, Any] | None) -> None:
+    """Raise unless frames about members are named by axes of the table."""
+    if frames is not None and not isinstance(frames, Mapping):
+        raise InputError(
+            f"features must be a mapping from axes to frames, but are a {type(frames).__name__}"
+        )
+    unknown = set(frames or ()) - set(table.axes)
+    if unknown:
+        raise InputError(
+            f"features must be of axes {', '.join(table.axes)}, but are of {sorted(unknown)}"
+        )
+
+
+def with_described_members(table: Table, frames: Mapping[str, Any] | None) -> Table:
+    """Add members that features describe, and that have no cell, to the table."""
+    check_frames(table, frames)
+    vocabularies = list(table.vocabularies)
+    for name, data in (frames or {}).items():
+        axis = table.axes.index(name)
+        frame, _ = frame_of(data)
+        if frame.columns and (vocabularies[axis].encode(frame[:, 0]) != UNKNOWN).any():
+            vocabularies[axis] = vocabularies[axis].with_more(frame[:, 0])
+    return replace(table, vocabularies=tuple(vocabularies))

@@ -21,7 +21,8 @@ def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
         rows = table.is_observed
     index, values = table.index[rows], table.values[rows]
     if table.scale.kind != "positives":
-        return Cells(index, values, table.shape, table.scale), table.found
+        times = None if table.times is None else table.times[rows]
+        return Cells(index, values, table.shape, table.scale, times), table.found
     # Nothing was observed of members without a cell, not even what they left out.
     members = [np.flatnonzero(np.bincount(index[:, axis])) for axis in range(table.order)]
     draws = np.random.default_rng(seed)

@@ -6,15 +6,20 @@ from pathlib import Path
 
 import polars as pl
 
+from exchangeable.arrays.cells import Floats
 from exchangeable.data import parquet, text
+from exchangeable.data.frames import numbers_of
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table
 from exchangeable.data.text_parser import parse
 from exchangeable.errors import InputError
 
 
-def read_queries(path: Path, table: Table) -> tuple[pl.DataFrame, OtherColumns]:
-    """Read the labels of cells, in columns named as the axes or else the first, and the others."""
+def read_queries(path: Path, table: Table) -> tuple[pl.DataFrame, Floats | None, OtherColumns]:
+    """Read the labels of cells, in columns named as the axes or else the first, and the others.
+
+    Times are those of the table's time column (R,), NaN where a row has none; None without it.
+    """
     source = text.open_source(path)
     if parquet.is_parquet(source):
         frame = parquet.read_whole(str(path), source)
@@ -33,7 +38,25 @@ def read_queries(path: Path, table: Table) -> tuple[pl.DataFrame, OtherColumns]:
             raise InputError(f"{path}: row {row}: a label is needed in {axis!r}, but it is empty")
     names = dict(zip(columns, table.axes, strict=True))
     order = [names.get(column, column) for column in frame.columns]
-    return labels, OtherColumns.of_frame(frame, (*columns, table.value_name), order)
+    others = OtherColumns.of_frame(frame, (*columns, table.value_name), order)
+    return labels, _read_times(str(path), frame, table.time_name), others
+
+
+def _read_times(name: str, frame: pl.DataFrame, time: str | None) -> Floats | None:
+    """Return the times of rows (R,), which are numbers; None where there is no such column."""
+    if time is None or time not in frame.columns:
+        return None
+    column = frame[time]
+    if column.dtype == pl.String:
+        column = column.str.strip_chars().cast(pl.Float64, strict=False)
+        wrong = (column.is_null() & frame[time].is_not_null()).arg_true()
+        if len(wrong):
+            row = int(wrong[0])
+            raise InputError(
+                f"{name}: row {row + 1}: a number is needed in {time!r}, but this is "
+                f"{frame[time][row]!r}"
+            )
+    return numbers_of(name, column).to_numpy(writable=True)
 
 
 def _read_text(name: str, source: text.Source, table: Table) -> pl.DataFrame:

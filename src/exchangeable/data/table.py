@@ -52,6 +52,8 @@ class Table:
     scale: Scale
     value_name: str | None = None
     times: Floats | None = None
+    """(R,), NaN where a row has none."""
+    time_name: str | None = None
     native: str = "polars"
     """The kind of frame that it was made from."""
     found: tuple[str, ...] = field(default=(), repr=False)
@@ -100,10 +102,12 @@ class Table:
         time: str | int | None = None,
         duplicates: Duplicates = "error",
         scale: Kind | None = None,
+        times: Any = None,
     ) -> Table:
         """Convert a pandas, polars or pyarrow frame, a numpy array (R, D) or a scipy sparse matrix.
 
-        With ``values`` every column of ``data`` is an axis.
+        With ``values`` every column of ``data`` is an axis. ``times`` may be one per row, or a
+        column that ``time`` names.
         """
         from exchangeable.data import build
 
@@ -114,7 +118,7 @@ class Table:
             duplicates=duplicates,
             scale=scale,
         )
-        return build.table_from_frame(data, values, options)
+        return build.table_from_frame(data, values, options, times)
 
     @staticmethod
     def of_cells(

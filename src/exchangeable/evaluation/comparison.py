@@ -21,7 +21,7 @@ from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
 from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import score_predictions
+from exchangeable.completion.predictor import interval_ends, score_predictions
 from exchangeable.completion.update import update
 from exchangeable.data.negatives import draw_negatives_among, observed_cells
 from exchangeable.data.splits import Split, split_by_name
@@ -186,13 +186,14 @@ def judge(
         completer.fitted_ = update(completer.fitted_, table.take(split.shown))
     fit_end = time.perf_counter()
     queries, truth = held_out_cells(table, split, completer.seed)
+    low_end, high_end = interval_ends(0.8)
     means, low, high, log_likelihoods = score_predictions(
         completer.predictor_,
         queries,
         truth,
         lambda distribution, _: distribution.mean(),
-        lambda distribution, _: distribution.quantile(0.1),
-        lambda distribution, _: distribution.quantile(0.9),
+        lambda distribution, _: low_end(distribution),
+        lambda distribution, _: high_end(distribution),
         lambda distribution, values: distribution.log_likelihood(values),
     )
     predict_end = time.perf_counter()

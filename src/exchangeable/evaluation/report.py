@@ -16,7 +16,7 @@ import numpy as np
 from exchangeable import metrics
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictor import MEAN, interval_ends, quantile, read_predictions
+from exchangeable.completion.predictor import MEAN, interval_ends, read_predictions
 from exchangeable.data.splits import by_share
 from exchangeable.data.summary import busiest_members, mean_table
 from exchangeable.data.table import Table
@@ -159,7 +159,7 @@ def _certainty(completer: Completer, shown: int = 5) -> tuple[str, ...]:
         )
         cells = np.tile(partners, (len(members), 1))
         cells[:, axis] = np.repeat(members, _PARTNERS)
-        low, high = read_predictions(completer.predictor_, cells, quantile(0.1), quantile(0.9))
+        low, high = read_predictions(completer.predictor_, cells, *interval_ends(0.8))
         widths = high - low
         width = widths.reshape(len(members), _PARTNERS).mean(axis=1)
         ranking = np.argsort(width, kind="stable")

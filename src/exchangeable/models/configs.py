@@ -46,6 +46,10 @@ class SelfSupervisedConfig:
         if self.depth < 2:
             raise ValueError(f"depth must be 2 or more, but is {self.depth}")
 
+    @property
+    def prior_reads_features(self) -> bool:
+        return False
+
     @classmethod
     def paper(cls, levels: int, order: int = 2) -> SelfSupervisedConfig:
         """The model of the text: nine layers of 256, leaky ReLU, dropout after layers 1-7."""
@@ -113,6 +117,10 @@ class FactorizedConfig:
                 f"{self.factor_sizes}"
             )
 
+    @property
+    def prior_reads_features(self) -> bool:
+        return False
+
     @classmethod
     def paper(cls, levels: int, order: int = 2) -> FactorizedConfig:
         """The model of the text: encoder 220-220-100, no map after pooling, five decoder layers."""
@@ -160,6 +168,11 @@ class ResidualConfig:
 
     def __post_init__(self) -> None:
         _check_config(self)
+
+    @property
+    def prior_reads_features(self) -> bool:
+        """Whether features of members are read by the prior alone, and not by the layers."""
+        return bool(self.prior) and not any(self.features)
 
     @classmethod
     def small(cls, in_channels: int, out_channels: int, order: int = 2) -> ResidualConfig:

@@ -83,6 +83,8 @@ class MemoryModel(nn.Module):
     deviation too."""
     comparison_budget = 0
     """Budget of the prior's neighbour comparison, table entries times compared members."""
+    prior_reads_features = False
+    """Whether features of members are read by the prior alone, and not by the layers."""
     prior_channels = 0
     """Channels that the prior gives for every cell, observed or not."""
 

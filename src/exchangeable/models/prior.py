@@ -2,93 +2,62 @@
 
 Deep layers average well, but solve slowly: what variational factorization finds in a few sweeps
 takes them thousands of training steps, and no layer compares members with each other. So a model
-can take, for each observed or queried cell, the mean and the deviation of the factorization, which
-its outputs are relative to, and estimates from similar members, by each axis. The prior is a
-function of the observed cells alone, and relabelling these relabels it.
+can take, for each observed or queried cell, the mean and the deviation of closed-form models, which
+its outputs are relative to, and the estimates of these models beside them. The prior is a
+function of the observed cells and of what is known beside them, and relabelling relabels it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
-from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
-from exchangeable.baselines.variational import Bias, VariationalFactorization
+from exchangeable.baselines.drift import Drift
+from exchangeable.baselines.variational import Bias
+from exchangeable.models.closed_form import ClosedForm, Schedule
+from exchangeable.models.estimates import Estimates, usual_weights
 from exchangeable.models.memory import MemoryModel
+from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
+from exchangeable.models.trust import FOLDS, Trial, Trust, find_trust
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
 
 CELLS_PER_CHUNK = 1 << 16
 """Cells whose locations on a bounded scale are computed at a time."""
 
-MIN_CELLS_PER_FACTOR = 5
-"""Cells that members have on average for each factor. With fewer, false factors stay on, which
-move with every cell that comes."""
-
-VARIANCE_PRIOR_CELLS = 10
-"""Cells that it takes to move half of the way to a new variance."""
-
 HOLDOUT_PARTS = 10
-"""Parts of the cells: factors are tried on one or more that they were not fitted to."""
+"""Parts of the cells: trust is found on one or more that models were not fitted to."""
 
-TARGET_HELD_OUT = 2000
-"""Cells on which factors are tried, if there are enough parts."""
+TARGET_HELD_OUT = 6000
+"""Cells on which trust is found, if there are enough parts; of larger parts only as many count."""
 
 MAX_HOLDOUTS = 3
-"""Parts that factors are tried on; each takes as long as the fit."""
+"""Parts that models are tried on; each takes as long as the fit."""
+
+MIN_DRIFT_GAIN = 2.0
+"""Standard errors by which drift must reduce the squared error on held-out cells to be kept."""
 
 BIASES = Bias(tolerance=1e-4)
-
-CELL_SWEEPS = 1_000_000
-"""Cells times rounds of factorization, within the limits below."""
-MIN_SWEEPS = 12
-MAX_SWEEPS = 20
-FINAL_SWEEPS = 4
-"""Rounds over all cells of a large table, after those over most of them."""
-
-
-@dataclass(frozen=True)
-class Trust:
-    """Weight of the factors against the biases, found on cells that they were not fitted to.
-
-    Where noise is not Gaussian, or of unequal size, factorization finds factors in it.
-    """
-
-    share: float = 0.0
-    """Share of the way from the biases' predictions to the factors'."""
-    widening: float = 1.0
-    """Factor of the variance."""
-
-    def between(
-        self, biases: tuple[Tensor, Tensor], factors: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Blend the means and variances of both: (Q,) each."""
-        mean, variance = (b + self.share * (f - b) for b, f in zip(biases, factors, strict=True))
-        return mean, self.widening * variance
 
 
 @dataclass(frozen=True, eq=False)
 class Holdout:
-    """Cells that were held out when factors were tried, and the fits without them."""
+    """Cells that were held out when trust was found, and the models without them."""
 
     mask: Tensor  # (E,) bool
-    biases: Posterior
-    factors: Posterior
+    fitted: ClosedForm
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Posteriors of the members' biases and vectors, and similarities of the members."""
+    """Closed-form models of a table, and the trust in each."""
 
     stats: ValueStats
-    factors: Posterior
-    biases: Posterior
-    similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]
+    fitted: ClosedForm
     trust: Trust
     holdouts: tuple[Holdout, ...] = ()
     """The trials that ``trust`` was found on."""
@@ -100,6 +69,7 @@ class Prior:
         stats: ValueStats,
         rank: int,
         comparison_budget: float = math.inf,
+        side: SideInformation = NO_SIDE_INFORMATION,
     ) -> Prior:
         """Fit to observed values (E, 1); ``rank`` factors at most, fewer where cells are few.
 
@@ -107,32 +77,41 @@ class Prior:
         """
         values, index = _standardise(observed, stats), observed.support.index
         if not len(values):
-            empty = Posterior.initial(observed.shape, values)
-            similarities = _compare(empty, index, values, observed.shape, comparison_budget)
-            return cls(stats, empty, empty, similarities, Trust())
-        rank = _limit_rank(index, rank)
+            usual, _ = usual_weights(len(observed.shape), values)
+            return cls(stats, ClosedForm.empty(observed.shape, index, values), Trust(usual))
         with torch.no_grad():
-            biases, factors, trust, holdouts = _fit(index, values, observed.shape, rank)
-        similarities = _compare(biases, index, values, observed.shape, comparison_budget)
-        return cls(stats, factors, biases, similarities, trust, holdouts)
+            fitted, trust, holdouts = _fit(
+                index, values, observed.shape, rank, comparison_budget, side
+            )
+        return cls(stats, fitted, trust, holdouts)
 
-    def without(self, holdout: Holdout, observed: ExchangeableArray) -> Prior:
+    def without(self, holdout: Holdout) -> Prior:
         """Return the prior that was fitted without the cells of a holdout."""
-        remaining = observed.take(~holdout.mask)
-        values, index = _standardise(remaining, self.stats), remaining.support.index
-        budget = self._all_similarities[0].comparison_budget
-        similarities = _compare(holdout.biases, index, values, observed.shape, budget)
-        return Prior(self.stats, holdout.factors, holdout.biases, similarities, self.trust)
+        return Prior(self.stats, holdout.fitted, self.trust)
 
-    def __call__(self, index: Tensor) -> Tensor:
+    def at(self, times: Tensor | None) -> TimedPrior:
+        """Return the prior of cells at given times (Q,)."""
+        return TimedPrior(self, times)
+
+    def __call__(self, index: Tensor, times: Tensor | None = None) -> Tensor:
         """Return the channels of cells, in units of the values' spread: (Q, D) -> (Q, K)."""
-        mean, variance = self.predict(index)
-        anchor = torch.stack([self._locate(mean, variance.sqrt()), variance.sqrt()], dim=1).float()
-        return torch.cat([anchor, *(axis.estimate(index) for axis in self.similarities)], dim=1)
+        estimates = self.fitted.estimates(index, times)
+        mean, variance = self._combine(estimates)
+        deviation = variance.sqrt()
+        channels = [self._locate(mean, deviation), deviation, estimates.base - mean]
+        channels += [(estimates.base - mean + column) for column in estimates.factors.T]
+        shared = torch.stack(channels, dim=1).float()
+        return torch.cat([shared, estimates.similar.flatten(1).float()], dim=1)
 
-    def predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Predict mean and variance of cells, noise included: between biases and factors."""
-        return self.trust.between(self.biases.predict(index), self.factors.predict(index))
+    def predict(self, index: Tensor, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Predict mean and variance of cells, noise included."""
+        return self._combine(self.fitted.estimates(index, times))
+
+    def _combine(self, estimates: Estimates) -> tuple[Tensor, Tensor]:
+        mean = self.trust.mean(estimates.base, estimates.columns)
+        # Products of factors may lie far outside of all that was observed.
+        first, last = self.stats.standardise(mean.new_tensor(self.stats.knots)[[0, -1]])
+        return mean.clamp(first, last), self.trust.variance(estimates.variances)
 
     def _locate(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """Return the locations that give these means if the model adds nothing."""
@@ -142,41 +121,49 @@ class Prior:
         parts = zip(mean.split(CELLS_PER_CHUNK), deviation.split(CELLS_PER_CHUNK), strict=True)
         return torch.cat([location_for_mean(*part, levels) for part in parts])
 
-    def for_new_member(self, axis: int, observed: ExchangeableArray) -> Prior:
+    def for_new_member(
+        self, axis: int, observed: ExchangeableArray, side: SideInformation = NO_SIDE_INFORMATION
+    ) -> Prior:
         """Return the prior for one new member of an axis, number 0 there, from its own cells."""
         values, index = _standardise(observed, self.stats), observed.support.index
-        factors = self.factors.for_new_member(axis, index, values)
-        biases = self.biases.for_new_member(axis, index, values)
-        residuals = (values - biases.predict(index)[0]).float()
-        similarities = tuple(
-            each.for_new_member(axis, index, residuals) for each in self._all_similarities
-        )
-        return Prior(self.stats, factors, biases, similarities, self.trust)
+        return Prior(self.stats, self.fitted.for_new_member(axis, index, values, side), self.trust)
 
-    @property
-    def _all_similarities(self) -> tuple[Similarity, ...]:
-        assert all(isinstance(each, Similarity) for each in self.similarities), (
-            "the prior of a new member cannot be changed"
-        )
-        return self.similarities  # type: ignore[return-value]
+    def updated(
+        self,
+        observed: ExchangeableArray,
+        changed: Tensor,
+        side: SideInformation = NO_SIDE_INFORMATION,
+    ) -> Prior:
+        """Return the prior after cells at the positions ``changed`` came; refit their members.
 
-    def updated(self, observed: ExchangeableArray, changed: Tensor) -> Prior:
-        """Return the prior after cells at the positions ``changed`` came; refit their members."""
+        ``side`` has the times of all cells and the features of all members.
+        """
         values, index = _standardise(observed, self.stats), observed.support.index
-        factors, biases = (
-            posterior.updated(index, values, observed.shape, changed)
-            for posterior in (self.factors, self.biases)
-        )
-        budget = self._all_similarities[0].comparison_budget
-        similarities = _compare(biases, index, values, observed.shape, budget)
-        return Prior(self.stats, factors, biases, similarities, self.trust)
+        fitted = self.fitted.updated(index, values, observed.shape, side, changed)
+        return Prior(self.stats, fitted, self.trust)
 
 
-def fit_prior(model: MemoryModel, observed: ExchangeableArray, stats: ValueStats) -> Prior | None:
+@dataclass(frozen=True, eq=False)
+class TimedPrior:
+    """A prior of cells at given times, in the sequence in which the cells come."""
+
+    prior: Prior
+    times: Tensor | None  # (Q,)
+
+    def __call__(self, index: Tensor) -> Tensor:
+        return self.prior(index, self.times)
+
+
+def fit_prior(
+    model: MemoryModel,
+    observed: ExchangeableArray,
+    stats: ValueStats,
+    side: SideInformation = NO_SIDE_INFORMATION,
+) -> Prior | None:
     """Fit the prior that a model starts from to observed values (E, 1); None if it has none."""
     if not model.prior_rank:
         return None
-    return Prior.of(observed, stats, model.prior_rank, model.comparison_budget)
+    return Prior.of(observed, stats, model.prior_rank, model.comparison_budget, side)
 
 
 def pseudo_random_shares(residuals: Tensor) -> Tensor:
@@ -189,72 +176,108 @@ def pseudo_random_shares(residuals: Tensor) -> Tensor:
     return (1e4 * residuals.abs() / 2 ** spread.log2().floor()) % 1
 
 
-def _compare(
-    biases: Posterior, index: Tensor, values: Tensor, shape: tuple[int, ...], budget: float
-) -> tuple[Similarity, ...]:
-    """Compare the members of each axis by the residuals of the biases."""
-    residuals = (values - biases.predict(index)[0]).float()
-    return tuple(
-        Similarity(index, residuals, shape, axis, comparison_budget=budget)
-        for axis in range(len(shape))
-    )
-
-
 def _fit(
-    index: Tensor, values: Tensor, shape: tuple[int, ...], rank: int
-) -> tuple[Posterior, Posterior, Trust, tuple[Holdout, ...]]:
-    """Fit biases and factors, to most cells first, to find the trust in the factors."""
+    index: Tensor,
+    values: Tensor,
+    shape: tuple[int, ...],
+    rank: int,
+    budget: float,
+    side: SideInformation,
+) -> tuple[ClosedForm, Trust, tuple[Holdout, ...]]:
+    """Fit all models, to most cells first, to find the trust in each."""
     biases = BIASES.posterior_of(index, values, shape)
-    # Large tables need few rounds, small ones many.
-    sweeps = min(max(CELL_SWEEPS // len(values), MIN_SWEEPS), MAX_SWEEPS)
-    factorization = VariationalFactorization(rank, sweeps)
-    part_of_cell = (HOLDOUT_PARTS * pseudo_random_shares(values - biases.predict(index)[0])).long()
+    shares = HOLDOUT_PARTS * pseudo_random_shares(values - biases.predict_mean(index))
     parts = min(math.ceil(TARGET_HELD_OUT / len(values) * HOLDOUT_PARTS), MAX_HOLDOUTS)
+    schedule = Schedule.of(len(values))
     holdouts: list[Holdout] = []
+    trials: list[Trial] = []
+    with_drift = side.times is not None
     for part in range(parts):
-        mask = part_of_cell == part
-        if mask.any() and not mask.all():
-            seen, seen_values = index[~mask], values[~mask]
-            before = BIASES.posterior_of(seen, seen_values, shape, start=biases.grown(shape))
-            fitted = factorization.posterior_of(seen, seen_values, shape, biases=before)
-            holdouts.append(Holdout(mask, before, fitted))
-    start = None  # a small table's factors would depend on which cells were held out
-    if holdouts and sweeps < MAX_SWEEPS:
-        start = holdouts[-1].factors.grown(shape)  # a copy, which is changed
-        factorization = replace(factorization, sweeps=FINAL_SWEEPS)
-    factors = factorization.posterior_of(index, values, shape, biases=biases, start=start)
-    trials = [_predict_held_out(holdout, index, values) for holdout in holdouts]
-    trust = _find_trust(torch.cat(trials, dim=1)) if trials else Trust()
-    return biases, factors, trust, tuple(holdouts)
+        mask = shares.long() == part
+        if not mask.any() or mask.all():
+            continue
+        seen, seen_values, seen_side = index[~mask], values[~mask], side.take(~mask)
+        drift = None
+        if with_drift:
+            drift = _fit_drift(seen, seen_values, shape, seen_side)
+            if not holdouts:
+                with_drift = _gains(drift, index, values, shape, side, mask)
+                drift = drift if with_drift else None
+        fitted = ClosedForm.fit(
+            seen,
+            seen_values,
+            shape,
+            rank,
+            seen_side,
+            budget,
+            drift=drift,
+            sweeps=schedule.most,
+        )
+        holdouts.append(Holdout(mask, fitted))
+        trials.append(_try(fitted, index, values, side, mask, shares))
+    start = holdouts[-1].fitted if holdouts and schedule.warm else None
+    fitted = ClosedForm.fit(
+        index,
+        values,
+        shape,
+        rank,
+        side,
+        budget,
+        drift=_fit_drift(index, values, shape, side) if with_drift and holdouts else None,
+        start=start,
+        sweeps=schedule.all if start or not schedule.warm else schedule.most,
+    )
+    usual = usual_weights(len(shape), values)
+    trust = find_trust(Trial.joined(trials), *usual) if trials else Trust(usual[0])
+    return fitted, trust, tuple(holdouts)
 
 
-def _predict_held_out(holdout: Holdout, index: Tensor, values: Tensor) -> Tensor:
-    """Return truth, and means and variances by biases and by factors, of held-out cells: (5, E)."""
-    truth, cells = values[holdout.mask], index[holdout.mask]
-    return torch.stack([truth, *holdout.biases.predict(cells), *holdout.factors.predict(cells)])
+def _fit_drift(
+    index: Tensor, values: Tensor, shape: tuple[int, ...], side: SideInformation
+) -> Drift:
+    assert side.times is not None
+    return Drift.fit(index, values, side.times, shape)
 
 
-def _find_trust(trials: Tensor) -> Trust:
-    """Find the trust from the rows of ``_predict_held_out``: (5, E)."""
-    truth, mean, variance, factor_mean, factor_variance = trials
-    step, target = factor_mean - mean, truth - mean
-    # Least squares, drawn to 0 by as much as it may be in error, which heavy tails make large.
-    size = (step @ step).clamp(min=1e-12)
-    share = float(step @ target / size)
-    doubt = float(step.square() @ (target - share * step).square() / size**2)
-    share = min(max(share - doubt / max(share, 1e-12), 0.0), 1.0)
-    mean, variance = Trust(share).between((mean, variance), (factor_mean, factor_variance))
-    error = (truth - mean).square().sum() / variance.mean()
-    # Never less than 1: rare and large errors may all be among the other cells.
-    widening = float((error + VARIANCE_PRIOR_CELLS) / (len(variance) + VARIANCE_PRIOR_CELLS))
-    return Trust(share, max(widening, 1.0))
+def _gains(
+    drift: Drift,
+    index: Tensor,
+    values: Tensor,
+    shape: tuple[int, ...],
+    side: SideInformation,
+    mask: Tensor,
+) -> bool:
+    """Whether biases with drift, fitted without the cells of a mask, predict these better."""
+    assert side.times is not None
+    if not drift.members:
+        return False
+    effects = drift.at(index, side.times)
+    plain, moving = (
+        BIASES.posterior_of(index[~mask], rest[~mask], shape) for rest in (values, values - effects)
+    )
+    cells, truth = index[mask], values[mask]
+    before = (truth - plain.predict_mean(cells)).square()
+    after = (truth - effects[mask] - moving.predict_mean(cells)).square()
+    gain = before - after
+    error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
+    return float(gain.mean()) > MIN_DRIFT_GAIN * error
 
 
-def _limit_rank(index: Tensor, rank: int) -> int:
-    """Limit the rank: a member has a vector for each other axis, all to be found from its cells."""
-    members = sum(len(column.unique()) for column in index.T)
-    cells, others = index.numel() / members, max(index.shape[1] - 1, 1)
-    return min(rank, max(1, round(cells / others / MIN_CELLS_PER_FACTOR)))
+def _try(
+    fitted: ClosedForm,
+    index: Tensor,
+    values: Tensor,
+    side: SideInformation,
+    mask: Tensor,
+    shares: Tensor,
+) -> Trial:
+    """Predict held-out cells, some of them if they are many."""
+    late = shares[mask] % 1  # uniform in [0, 1)
+    cells = mask.nonzero().squeeze(1)[late <= TARGET_HELD_OUT / max(len(late), 1)]
+    times = None if side.times is None else side.times[cells]
+    estimates = fitted.estimates(index[cells], times)
+    fold = (FOLDS * ((1000 * shares[cells]) % 1)).long()
+    return Trial(values[cells], estimates.base, estimates.columns, estimates.variances, fold)
 
 
 def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:

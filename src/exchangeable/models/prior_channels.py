@@ -11,13 +11,15 @@ PriorFunction = Callable[[Tensor], Tensor]
 """Gives the prior's channels of any cells, observed or not: (Q, D) -> (Q, K)."""
 ANCHOR_CHANNELS = 2
 """The first channels, a mean and a deviation: outputs are relative to them."""
+SHARED_CHANNELS = 5
+"""The anchor, and what biases and both factorizations predict, relative to its mean."""
 CHANNELS_PER_AXIS = 4
 """Further channels for each axis: estimates from similar members."""
 
 
 def count_prior_channels(order: int) -> int:
     """Return the number of a prior's channels for tables with ``order`` axes."""
-    return ANCHOR_CHANNELS + CHANNELS_PER_AXIS * order
+    return SHARED_CHANNELS + CHANNELS_PER_AXIS * order
 
 
 def append_prior(values: Tensor, prior_values: Tensor | None) -> Tensor:

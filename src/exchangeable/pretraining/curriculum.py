@@ -47,7 +47,7 @@ def make_curriculum(*, seed: int = 0, **changed: Any) -> Curriculum:
         pooling=("mean",),
         activation="gated",
         dropout=0.0,
-        prior=12,
+        prior=16,
         compared=24_000_000_000,
     )
     training = TrainingConfig(

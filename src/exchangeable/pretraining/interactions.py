@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.random import Generator
@@ -25,6 +25,8 @@ class SyntheticAxis:
     family: Index  # (size,)
     closeness: float
     """Share of the variance of a member's draws that is common to its family."""
+    vectors: list[Floats] = field(default_factory=list)
+    """All that was drawn for the members, of which features are views."""
 
     @classmethod
     def draw(cls, rng: Generator, size: int) -> SyntheticAxis:
@@ -36,13 +38,12 @@ class SyntheticAxis:
 
     def draw_vectors(self, rng: Generator, rank: int) -> Floats:
         """Draw a standard normal vector for each member, correlated in families: (size, rank)."""
-        individual = rng.normal(size=(self.size, rank))
-        if not self.closeness:
-            return individual
-        common = rng.normal(size=(int(self.family.max()) + 1, rank))[self.family]
-        return np.asarray(
-            np.sqrt(self.closeness) * common + np.sqrt(1 - self.closeness) * individual
-        )
+        drawn = rng.normal(size=(self.size, rank))
+        if self.closeness:
+            common = rng.normal(size=(int(self.family.max()) + 1, rank))[self.family]
+            drawn = np.sqrt(self.closeness) * common + np.sqrt(1 - self.closeness) * drawn
+        self.vectors.append(drawn)
+        return drawn
 
 
 def draw_interaction(

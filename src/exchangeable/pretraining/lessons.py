@@ -17,19 +17,24 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.support import Support
 from exchangeable.models.prior import Prior
-from exchangeable.models.prior_channels import ANCHOR_CHANNELS, CHANNELS_PER_AXIS
+from exchangeable.models.prior_channels import CHANNELS_PER_AXIS, SHARED_CHANNELS
+from exchangeable.models.side_information import SideInformation
 from exchangeable.pretraining.curriculum import Curriculum
-from exchangeable.pretraining.synthetic import draw_table
+from exchangeable.pretraining.synthetic import SyntheticTable, draw_table
 from exchangeable.training.masking import Example, draw_mask
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.scale import Scale
 
 LESSONS_AHEAD = 4
 """Lessons per worker that are drawn before they are needed."""
+
+WITH_HIDDEN_MEMBERS, HIDDEN_MEMBERS = 0.3, (0.03, 0.3)
+"""Share of the lessons in which all cells of some members are hidden, and bounds of their share."""
 
 TRAIN, VALIDATE, REPLAY = 0, 1, 2
 """Streams of random numbers beside the seed: lessons to train on, to validate on, and the order
@@ -63,14 +68,31 @@ def prepare_lesson(curriculum: Curriculum, stream: int, number: int) -> PackedLe
     table = draw_table(seed, curriculum.model.order, curriculum.cells)
     support = Support(torch.from_numpy(table.index), table.shape)
     cells = ExchangeableArray.unchecked(support, torch.from_numpy(table.values)[:, None])
-    hide = draw_mask(support, curriculum.training, np.random.default_rng([*seed, 1]))
+    rng = np.random.default_rng([*seed, 1])
+    hide = draw_mask(support, curriculum.training, rng)
+    if rng.random() < WITH_HIDDEN_MEMBERS:
+        hide |= _draw_hidden_members(support, rng)
     if hide.all():  # something must be observed
         hide[0] = False
     stats = ValueStats.of(table.values[~hide.numpy()], table.scale)
-    config = curriculum.model
-    prior = Prior.of(cells.take(~hide), stats, config.prior, config.compared)
-    index, prior_values = table.index.astype(np.int32), prior(support.index).numpy()
+    config, side = curriculum.model, _side_information(table)
+    seen = side.take(~hide)
+    prior = Prior.of(cells.take(~hide), stats, config.prior, config.compared, seen)
+    index, prior_values = table.index.astype(np.int32), prior(support.index, side.times).numpy()
     return PackedLesson(index, table.values, table.shape, hide.numpy(), prior_values, table.scale)
+
+
+def _draw_hidden_members(support: Support, rng: np.random.Generator) -> Tensor:
+    """Draw members of one axis whose cells are all hidden: a mask (E,)."""
+    axis = int(rng.integers(support.order))
+    members = rng.random(support.shape[axis]) < rng.uniform(*HIDDEN_MEMBERS)
+    return torch.from_numpy(members)[support.index[:, axis]]
+
+
+def _side_information(table: SyntheticTable) -> SideInformation:
+    times = None if table.times is None else torch.from_numpy(table.times)
+    features = tuple(None if f is None else torch.from_numpy(f) for f in table.features)
+    return SideInformation(times, features if any(f is not None for f in features) else None)
 
 
 def draw_lessons(
@@ -116,12 +138,12 @@ def rotate_axes(example: Example, by: int) -> Example:
     assert prior_values is not None
     order = cells.order
     axes = [(by + axis) % order for axis in range(order)]
-    anchor, others = prior_values[:, :ANCHOR_CHANNELS], prior_values[:, ANCHOR_CHANNELS:]
+    shared, others = prior_values[:, :SHARED_CHANNELS], prior_values[:, SHARED_CHANNELS:]
     by_axis = others.unflatten(1, (order, CHANNELS_PER_AXIS))[:, axes].flatten(1)
     support = Support(cells.support.index[:, axes], tuple(cells.shape[a] for a in axes))
     return example._replace(
         cells=ExchangeableArray.unchecked(support, cells.values),
-        prior_values=torch.cat([anchor, by_axis], dim=1),
+        prior_values=torch.cat([shared, by_axis], dim=1),
     )
 
 

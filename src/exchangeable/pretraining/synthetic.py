@@ -2,9 +2,9 @@
 
 By the theorem of Aldous and Hoover an exchangeable table is f(whole, members, cell): a function
 of something drawn once, something drawn for each member and something drawn for each cell. So a
-draw is such a function: biases of members, interactions of several kinds, noise, a scale, and a
-reason why some cells are observed and others are not. Shares of the variance, sizes, ranks, skews
-and habits are drawn as well, widely, so that real tables lie within.
+draw is such a function: biases of members, interactions of several kinds, drift, noise, a scale,
+and a reason why some cells are observed and others are not. Shares of the variance, sizes, ranks,
+skews and habits are drawn as well, widely, so that real tables lie within.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from exchangeable.pretraining.interactions import (
     draw_interaction,
     log_uniform,
 )
+from exchangeable.pretraining.side_information import draw_features, draw_times
 from exchangeable.values.scale import Scale
 
 SIZES = (5, 5_000)
@@ -46,6 +47,8 @@ class SyntheticTable:
     scale: Scale
     noise: float
     """Noise's share of the variance, before values were put on the scale."""
+    times: Floats | None = None  # (E,)
+    features: tuple[Floats | None, ...] = ()  # (N_d, P) by axis
 
 
 def draw_table(seed: int | Sequence[int], order: int = 2, most: int = 60_000) -> SyntheticTable:
@@ -61,10 +64,12 @@ def draw_table(seed: int | Sequence[int], order: int = 2, most: int = 60_000) ->
     further, _ = draw_interaction(rng, axes)
     related = [other for _, other in interactions]
     index = _draw_observed(rng, shape, cells, biases, related, further, signal)
-    latent = signal(index) + np.sqrt(noise) * _draw_noise(rng, index, shape)
+    features = draw_features(rng, axes)
+    times, drift = draw_times(rng, index, shape)
+    latent = signal(index) + drift + np.sqrt(noise) * _draw_noise(rng, index, shape)
     latent = _stretch_by_member(rng, latent, index, shape)
     values, scale = _put_on_scale(rng, latent, index, shape)
-    return SyntheticTable(index, values, shape, scale, noise)
+    return SyntheticTable(index, values, shape, scale, noise, times, features)
 
 
 def max_order(most: int) -> int:
@@ -153,7 +158,7 @@ def _draw_observed(
     for bias, size in zip(biases, shape, strict=True):
         along = rng.uniform(-0.3, 0.7)
         drawn = along * bias + np.sqrt(1 - along**2) * rng.normal(size=size)
-        activity.append(rng.uniform(0, 2.2) * drawn)
+        activity.append(rng.uniform(0, 2.7) * drawn)
     same = rng.uniform(0, 4.0) * (rng.random() < 0.9)
     other = rng.uniform(0, 1.5) * (rng.random() < 0.4)
     liked = rng.uniform(0, 2.0) * (rng.random() < 0.6)

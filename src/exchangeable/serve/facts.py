@@ -36,12 +36,17 @@ class Facts:
     levels: tuple[float, ...]
     completer: bool = False
     """Whether ``source`` is the folder of a saved completer, which later starts load again."""
+    time: str | None = None
+    """Name of the times of the cells; None if they have none."""
 
     @classmethod
     def of(cls, source: str, table: Table, *, completer: bool = False) -> Facts:
         whole = tuple(v.labels.dtype.is_integer() for v in table.vocabularies)
         scale = table.scale
-        return cls(source, table.axes, whole, table.value_name, scale.kind, scale.levels, completer)
+        time = table.time_name if table.times is not None else None
+        return cls(
+            source, table.axes, whole, table.value_name, scale.kind, scale.levels, completer, time
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Facts:

@@ -11,14 +11,18 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import polars as pl
 import uvicorn
 
+from exchangeable.arrays.cells import UNKNOWN
+from exchangeable.baselines import BASELINES
 from exchangeable.completion import update
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
@@ -106,8 +110,14 @@ def read_token(path: Path) -> str:
     return token
 
 
-def completer_factory(model: str, seed: int, device: str) -> MakeCompleter:
-    """Return the function that fits a completer at each refresh; it must not train."""
+def completer_factory(
+    model: str, seed: int, device: str, features: Mapping[str, pl.DataFrame] | None = None
+) -> MakeCompleter:
+    """Return the function that fits a completer at each refresh; it must not train.
+
+    ``features`` are frames about members by axis, of which those with cells are used: a member
+    that was deleted must not come back.
+    """
     check_model(model)
     if "/" in model:
         TrainedModel.load(model)  # raise what is wrong with it before the table is stored
@@ -116,15 +126,31 @@ def completer_factory(model: str, seed: int, device: str) -> MakeCompleter:
             f"{model} would be trained anew at each refresh: train it, save it, and serve the "
             f"saved folder"
         )
-    return lambda table: Completer(model, seed=seed, device=device).fit_table(table)
+    if features and model in BASELINES:
+        raise InputError(f"features need a model that reads them, but {model} does not")
+
+    def make(table: Table) -> Completer:
+        frames = _of_members(features or {}, table)
+        return Completer(model, seed=seed, device=device).fit_table(table, features=frames)
+
+    return make
+
+
+def _of_members(features: Mapping[str, pl.DataFrame], table: Table) -> dict[str, pl.DataFrame]:
+    """Select the rows about members of the table; frames without any are left out."""
+    frames = {}
+    for axis, frame in features.items():
+        codes = table.vocabularies[table.axes.index(axis)].encode(frame.to_series(0))
+        frames[axis] = frame.filter(pl.Series(codes != UNKNOWN))
+    return {axis: frame for axis, frame in frames.items() if len(frame)}
 
 
 def saved_completer_factory(completer: Completer) -> MakeCompleter:
-    """Return the function that fits completers with the model of a saved one."""
+    """Return the function that fits completers with the model and the features of a saved one."""
     predictor = completer.predictor_
-    if (
-        not isinstance(predictor, ModelPredictor)
-        or predictor.trained.facts.get(TRAINED_ON) == SYNTHETIC
+    described = bool(completer.fitted_.features.axes)
+    if not isinstance(predictor, ModelPredictor) or (
+        predictor.trained.facts.get(TRAINED_ON) == SYNTHETIC and not described
     ):
         return completer_factory(str(completer.model), completer.seed, completer.device)
 

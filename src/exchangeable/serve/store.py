@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,12 @@ class Store:
 
     @cached_property
     def cells(self) -> sa.Table:
-        """The SQL table: one column for each axis and one for the value."""
+        """The SQL table: one column for each axis, one for the value and one for times, if any."""
         keys = [sa.Column(f"m{a}", sa.Text, primary_key=True) for a in range(len(self.facts.axes))]
-        value = sa.Column("value", sa.Double, nullable=False)
-        return sa.Table("exchangeable_cells", sa.MetaData(), *keys, value)
+        numbers = [sa.Column("value", sa.Double, nullable=False)]
+        if self.facts.time is not None:
+            numbers.append(sa.Column("time", sa.Double))
+        return sa.Table("exchangeable_cells", sa.MetaData(), *keys, *numbers)
 
     def _load_facts(self) -> Facts | None:
         with self.engine.connect() as connection:
@@ -149,7 +151,10 @@ class Store:
         self._facts = facts
         observed = table.values == table.values  # rows without a value are queries
         columns = [text.gather(table.index[observed, axis]) for axis, text in enumerate(texts)]
-        rows = zip(*columns, table.values[observed].tolist(), strict=True)
+        columns.append(pl.Series(table.values[observed]))
+        if table.times is not None:
+            columns.append(pl.Series(table.times[observed]).fill_nan(None))
+        rows = zip(*columns, strict=True)
         names = [column.name for column in self.cells.columns]
         head = {"id": 1, "facts": json.dumps(asdict(facts)), "version": 1}
         with _transaction(self.engine) as connection:
@@ -178,13 +183,19 @@ class Store:
             vocabulary, codes = Vocabulary.of(column)
             labels[name] = vocabulary.labels
             index.append(codes)
-        return version, Table.of_cells(
+        values, *times = columns[len(facts.axes) :]
+        table = Table.of_cells(
             labels,
             np.stack(index, axis=1),
-            np.asarray(columns[-1], dtype=np.float64),
+            np.asarray(values, dtype=np.float64),
             scale=facts.scale,
             value_name=facts.value or "value",
         )
+        if times:
+            table = replace(
+                table, times=np.asarray(times[0], dtype=np.float64), time_name=facts.time
+            )
+        return version, table
 
     # Changes -----------------------------------------------------------------------------
 
@@ -200,9 +211,10 @@ class Store:
         ]
         build = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
         statement = build(table)
-        statement = statement.on_conflict_do_update(
-            index_elements=keys, set_={"value": statement.excluded.value}
-        )
+        changed: dict[str, Any] = {"value": statement.excluded.value}
+        if self.facts.time is not None:
+            changed["time"] = sa.null()  # that of the value before
+        statement = statement.on_conflict_do_update(index_elements=keys, set_=changed)
         with _transaction(self.engine) as connection:
             for chunk in _chunks(records, _ROWS_PER_STATEMENT):
                 connection.execute(statement, chunk)

@@ -116,7 +116,8 @@ class ExampleSource:
     def _example(
         self, cells: ExchangeableArray, hide: Tensor, prior_values: Tensor | None
     ) -> Example:
-        return Example(cells, hide, prior_values, self.task.stats, self.task.features)
+        features = self.task.features_for(self.run.model)
+        return Example(cells, hide, prior_values, self.task.stats, features)
 
     def _choose_mask_set(self) -> tuple[Tensor, Tensor]:
         """Return one of the mask sets in use, after a new one has joined where it is due."""
@@ -134,9 +135,11 @@ class ExampleSource:
         """Draw hidden cells from a key, and predict all cells by a prior that sees the others."""
         observed = self.task.observed
         mask = draw_mask(observed.support, self.run.config, np.random.default_rng(key))
-        prior = fit_prior(self.run.model, observed.take(~mask), self.task.stats)
+        side = self.task.side
+        seen = observed.take(~mask)
+        prior = fit_prior(self.run.model, seen, self.task.stats, side.take(~mask))
         assert prior is not None
-        return mask, prior(observed.support.index)
+        return mask, prior(observed.support.index, side.times)
 
     def _can_capture(self, execution: Execution) -> bool:
         """Whether all steps are over the same cells at once, on a GPU."""
@@ -151,7 +154,7 @@ class ExampleSource:
         return CapturedStep(
             self.run.model,
             self.task.observed,
-            self.task.features,
+            self.task.features_for(self.run.model),
             encoder(self.codec, self.task.stats),
             lambda: autocast(self.run.device, execution.precision),
         )

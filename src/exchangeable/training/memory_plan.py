@@ -55,7 +55,7 @@ def _measure_saved(model: MemoryModel, codec: Codec, task: Task, cells: int) -> 
         outputs = model.predict_hidden(
             sample,
             hide,
-            task.features,
+            task.features_for(model),
             torch.Generator(),
             encode=encode,
             prior_values=prior_values if model.prior_channels else None,

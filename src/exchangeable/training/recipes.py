@@ -36,8 +36,7 @@ def _residual(codec: Codec, order: int, features: tuple[int, ...]) -> ModelConfi
         pooling=("mean",),
         activation="gated",
         dropout=0.1,
-        prior=12,
-        features=features,
+        prior=16,  # which reads the features: blocks would learn those of single members by heart
     )
 
 

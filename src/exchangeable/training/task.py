@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.cells import Cells
 from exchangeable.data.splits import by_share
 from exchangeable.errors import InputError
+from exchangeable.models.memory import MemoryModel
+from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.values.codecs import Codec, ValueStats, encoder
 
 if TYPE_CHECKING:
@@ -25,16 +28,23 @@ class Task:
     validation: ExchangeableArray
     stats: ValueStats
     """Statistics of the observed values."""
-    features: FeatureTensors | None = None
+    side: SideInformation = NO_SIDE_INFORMATION
+    """Times of the observed cells, and features of the members."""
+    validation_times: Tensor | None = None
 
     def to(self, device: torch.device) -> Task:
-        features = tuple(None if f is None else f.to(device) for f in self.features or ())
+        times = self.validation_times
         return Task(
             self.observed.to(device),
             self.validation.to(device),
             self.stats,
-            features if self.features is not None else None,
+            self.side.to(device),
+            None if times is None else times.to(device),
         )
+
+    def features_for(self, model: MemoryModel) -> FeatureTensors | None:
+        """Return the features that the layers of a model read."""
+        return None if model.prior_reads_features else self.side.features
 
     def fingerprint(self) -> str:
         """Return a hash of all that is trained and validated on."""
@@ -42,7 +52,8 @@ class Task:
 
         arrays = [self.observed, self.validation]
         tensors = [t for array in arrays for t in (array.support.index, array.values)]
-        tensors += [f for f in self.features or () if f is not None]
+        tensors += [f for f in self.side.features or () if f is not None]
+        tensors += [t for t in (self.side.times, self.validation_times) if t is not None]
         return checkpoint.fingerprint(*[tensor.cpu().numpy() for tensor in tensors])
 
 
@@ -65,7 +76,17 @@ def task_of(cells: Cells, features: FeatureTensors | None, split: ValidationSpli
     if not len(observed):
         raise InputError(f"training needs cells that are not for validation, but has {len(cells)}")
     stats = ValueStats.of(observed.values, cells.scale)
-    return Task(observed.to_array(), validation.to_array(), stats, features)
+    times, validation_times = (
+        None if part.times is None else torch.from_numpy(part.times)
+        for part in (observed, validation)
+    )
+    return Task(
+        observed.to_array(),
+        validation.to_array(),
+        stats,
+        SideInformation(times, features),
+        validation_times,
+    )
 
 
 def facts_of(

@@ -49,9 +49,13 @@ def train_recipe(
     Settings that are not given are those of the recipe, with the seed of the split.
     """
     recipe, codec = find_recipe(name), codec_for(cells.scale, encoding)
-    sizes, features = ((), None) if members is None else (members.sizes, members.to_tensors())
+    sizes = () if members is None else members.sizes
+    config = resize(recipe.model(codec, len(cells.shape), sizes), width, depth)
+    features = None
+    if members is not None:
+        features = members.to_tensors(centred=config.prior_reads_features)
     return train_model(
-        resize(recipe.model(codec, len(cells.shape), sizes), width, depth),
+        config,
         codec,
         task_of(cells, features, split),
         training or replace(recipe.training, seed=split.seed),

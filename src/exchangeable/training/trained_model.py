@@ -70,8 +70,15 @@ class TrainedModel:
         if self.model.literal:
             raise InputError("a model with literal=True predicts queries only together")
 
+    @property
+    def prior_reads_features(self) -> bool:
+        """Whether the prior reads features of members, so that any may come, or none."""
+        return self.model.prior_reads_features
+
     def check_features(self, features: FeatureTensors | None) -> None:
         """Raise unless each axis has as many features as the model was trained with."""
+        if self.prior_reads_features:
+            return
         expected = self.config.features or (0,) * self.config.order
         sizes = tuple(0 if f is None else f.shape[1] for f in features or (None,) * len(expected))
         if sizes != expected:
@@ -82,6 +89,8 @@ class TrainedModel:
 
     def check_feature_names(self, names: Sequence[Sequence[str]]) -> None:
         """Raise unless the model was trained with features of these names, by axis."""
+        if self.prior_reads_features:
+            return
         expected = self.facts.get("features") or []
         if names and not expected:
             raise InputError(
@@ -116,6 +125,7 @@ class TrainedModel:
             config_class = _CONFIGS[described["architecture"]]
             config = config_class(**_tuples(without_removed(described["model"])))
             model = build(config).eval()
+            _check_prior(model, weights)
             model.load_state_dict({k: w for k, w in weights.items() if not k.startswith(MEMBERS)})
             return cls(
                 config,
@@ -181,18 +191,32 @@ class TrainedModel:
         return "\n".join(lines)
 
 
+def _check_prior(model: MemoryModel, weights: dict[str, Tensor]) -> None:
+    """Raise if a model starts from a prior with other channels than the present one has."""
+    expected = model.state_dict()
+    other = [
+        name for name in expected if name in weights and expected[name].shape != weights[name].shape
+    ]
+    if model.prior_rank and other and all(name.startswith("layers.0.") for name in other):
+        raise InputError(
+            "the model starts from the prior of an earlier version, which this one no longer "
+            "computes: fit or train it again"
+        )
+
+
 _SYNTHETIC_CARD = (
     "No real table was trained on, so there is no personal data in the weights, and any scale "
-    "will do: levels, real numbers, yes or no. The model starts from biases, a variational "
-    "factorization and the values of similar members, all computed from the table itself, and "
-    "corrects them.",
+    "will do: levels, real numbers, yes or no. The model starts from closed-form models, all "
+    "computed from the table itself, and corrects them: biases, factorizations that also read "
+    "which cells exist and features of members, drift where cells have times, and the values of "
+    "similar members.",
     "",
     "Good where members have some cells each and tastes that others share: ratings, affinities. "
-    "For members with hardly any cells its predictions are about those of biases.",
+    "For members with hardly any cells its predictions are about those of biases, or of features.",
     "",
-    "Not good where values have long tails that a logarithm would shorten (take it before), where "
-    "time decides, or where only features of members are informative: it takes none. Members that "
-    "are chosen because of a value that is not in the table make it as wrong as any other method.",
+    "Not good where values have long tails that a logarithm would shorten (take it before). "
+    "Members that are chosen because of a value that is not in the table make it as wrong as any "
+    "other method.",
     "",
 )
 """Strengths and limits of a model that was trained on synthetic tables."""

@@ -11,6 +11,7 @@ from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.support import Support
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.prior import Prior, fit_prior
+from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.models.stream import Plan
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.random import hashed_uniform
@@ -35,19 +36,32 @@ def predict_cells(
     stats: ValueStats,
     features: FeatureTensors | None = None,
     *,
+    side: SideInformation = NO_SIDE_INFORMATION,
+    times: Tensor | None = None,
     prior: Prior | None = None,
     plan: Plan | None = None,
     processes: Processes = ALONE,
 ) -> Tensor:
-    """Return a model's outputs for the queries, given observed values as they are: (Q, O)."""
+    """Return a model's outputs for the queries, given observed values as they are: (Q, O).
+
+    ``features`` are read by the layers, ``side`` by the prior; ``times`` (Q,) are of the queries.
+    """
     if model.literal:
         return model(encode_array(observed, codec, stats), queries, features)
     encode = encoder(codec, stats)
-    prior = prior or fit_prior(model, observed, stats)
+    prior = prior or fit_prior(model, observed, stats, side)
     memory = model.condition(
-        observed, features, encode=encode, prior=prior, plan=plan, processes=processes
+        observed,
+        features,
+        encode=encode,
+        prior=None if prior is None else prior.at(side.times),
+        plan=plan,
+        processes=processes,
     )
     first, last = processes.share(len(queries))
+    if prior is not None:
+        mine_times = None if times is None else times[first:last]
+        memory = replace(memory, prior=prior.at(mine_times))
     mine = Support(queries.index[first:last], queries.shape)
     return processes.all_gather(model.read(memory, mine, CELLS_PER_READ), len(queries))
 
@@ -57,8 +71,11 @@ def validation_sets(model: MemoryModel, task: Task, config: TrainingConfig) -> l
     sets = []
     places = hashed_uniform(len(task.observed), config.seed, task.observed.values.device)
     for share in config.judged_shares:
-        shown = task.observed if share == 1 else task.observed.take(places < share)
-        sets.append((replace(task, observed=shown), fit_prior(model, shown, task.stats)))
+        chosen = places < (share if share < 1 else torch.inf)
+        shown = task.observed if share == 1 else task.observed.take(chosen)
+        side = task.side.take(chosen)
+        prior = fit_prior(model, shown, task.stats, side)
+        sets.append((replace(task, observed=shown, side=side), prior))
     return sets
 
 
@@ -77,7 +94,9 @@ def validation_rmse(
         task.observed,
         task.validation.support,
         task.stats,
-        task.features,
+        task.features_for(model),
+        side=task.side,
+        times=task.validation_times,
         prior=prior,
         plan=execution.plan and replace(execution.plan, chunk_cells=None),
         processes=execution.processes,

@@ -92,6 +92,9 @@ class Calibrated:
     def rank(self, values: Tensor) -> Tensor:
         return self.predictions.rank(values)
 
+    def bounds(self) -> tuple[float, float] | None:
+        return self.predictions.bounds()
+
     def probabilities(self) -> Tensor:
         return self.predictions.probabilities()
 

@@ -43,6 +43,10 @@ class Distribution(Protocol):
         """The share of the probability that lies below a value of each cell: (Q,) -> (Q,)."""
         ...
 
+    def bounds(self) -> tuple[float, float] | None:
+        """The lowest and the highest level, for scales with levels."""
+        ...
+
     def probabilities(self) -> Tensor:
         """Probability of each level, for scales with levels: (Q, L)."""
         ...
@@ -77,8 +81,11 @@ class OnLevels:
     def probabilities(self) -> Tensor:
         return self.log_probabilities.exp()
 
+    def bounds(self) -> tuple[float, float]:
+        return float(self.levels[0]), float(self.levels[-1])
+
     def quantile(self, share: float) -> Tensor:
-        ends = float(self.levels[0]), float(self.levels[-1])
+        ends = self.bounds()
         if self.latent is not None:
             return self.latent.quantile(share).clamp(*ends)
         edges = level_edges(self.levels)
@@ -120,6 +127,9 @@ class Normal:
     def mean(self) -> Tensor:
         return self._inside(self.location)
 
+    def bounds(self) -> tuple[float, float] | None:
+        return None if self.levels is None else (float(self.levels[0]), float(self.levels[-1]))
+
     def probabilities(self) -> Tensor:
         return self.on_levels().probabilities()
 
@@ -150,6 +160,23 @@ class Normal:
         if self.levels is None:
             return values
         return values.clamp(float(self.levels[0]), float(self.levels[-1]))
+
+
+def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
+    """The ends of intervals that hold each cell with this probability: (Q,) each.
+
+    Between tails of equal share; where no tail can be cut off on one side, since the end of the
+    scale has as much probability, the other tail is as large as both, and the interval shorter.
+    """
+    tail = (1 - coverage) / 2
+    low, high = distribution.quantile(tail), distribution.quantile(1 - tail)
+    bounds = distribution.bounds()
+    if bounds is None:
+        return low, high
+    first, last = bounds
+    at_end, at_start = (high >= last) & (low > first), (low <= first) & (high < last)
+    low = torch.where(at_end, distribution.quantile(1 - coverage), low)
+    return low, torch.where(at_start, distribution.quantile(coverage), high)
 
 
 def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
@@ -205,6 +232,9 @@ class LogisticMixture:
         """Give each level the probability of the values that are nearest to it."""
         inner = level_edges(levels)[1:-1].expand(len(self.locations), -1)
         return OnLevels(levels, log_level_probabilities(self.below(inner)), self)
+
+    def bounds(self) -> None:
+        return None
 
     def probabilities(self) -> Tensor:
         raise InputError("probabilities need a scale with levels, but the values are real")

@@ -14,6 +14,12 @@ Kind = Literal["levels", "real", "binary", "positives"]
 
 MAX_LEVELS = 101
 """More values than 0-100 are taken for real numbers."""
+_MIN_REGULAR = 5
+"""Different values from which on their own differences tell the step. Fewer say little of others:
+1, 3 and 5 stars are of five, and not of three."""
+_MAX_DIVISOR = 10
+"""Parts of the smallest difference of two values that are tried as a step."""
+_GRID_TOLERANCE = 1e-6
 _VALUES_PER_CHUNK = 2**20  # so that a long table is not copied
 
 
@@ -99,15 +105,33 @@ def _guess(distinct: NDArray[np.float64]) -> Scale:
     if len(distinct) == 1:
         only = float(distinct[0])
         return Scale("positives" if only == 1.0 else "levels", (only,))
-    step = _grid_step(distinct)
+    step = _plain_step(distinct) if len(distinct) < _MIN_REGULAR else _regular_step(distinct)
     if step is None:
         return Scale("real")
-    first, last = round(distinct[0] / step), round(distinct[-1] / step)
-    return Scale("levels", tuple(round(step * k, 1) for k in range(first, last + 1)))
+    places = np.rint((distinct - distinct[0]) / step).astype(np.int64)
+    levels = np.array([float(f"{distinct[0] + step * k:.12g}") for k in range(places[-1] + 1)])
+    levels[places] = distinct
+    return Scale("levels", tuple(levels.tolist()))
 
 
-def _grid_step(distinct: NDArray[np.float64]) -> float | None:
-    """Largest of 1, 0.5 and 0.1 on whose grid all values lie, with at most MAX_LEVELS steps."""
+def _regular_step(distinct: NDArray[np.float64]) -> float | None:
+    """Find the largest step that all values are a whole number of from the lowest.
+
+    It depends on ratios of differences alone, so that other units have the same levels.
+    """
+    smallest, away = float(np.diff(distinct).min()), distinct - distinct[0]
+    for divisor in range(1, _MAX_DIVISOR + 1):
+        step = smallest / divisor
+        if away[-1] >= (MAX_LEVELS - 0.5) * step:
+            return None
+        counts = away / step
+        if np.abs(counts - counts.round()).max() <= _GRID_TOLERANCE:
+            return step
+    return None
+
+
+def _plain_step(distinct: NDArray[np.float64]) -> float | None:
+    """Largest of 1, .5 and .1 on whose grid few values lie, with at most MAX_LEVELS steps."""
     for step in (1.0, 0.5, 0.1):
         grid = (distinct / step).round()
         regular = np.abs(grid * step - distinct).max() <= 1e-9 * max(1.0, np.abs(distinct).max())

@@ -1,0 +1,92 @@
+"""Files with features of members, as ``--features AXIS=FILE`` names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exchangeable.arrays.cells import UNKNOWN
+from exchangeable.data import parquet, text
+from exchangeable.data.features import check_frames
+from exchangeable.data.table import Table
+from exchangeable.data.text_parser import parse, parse_rows
+from exchangeable.data.vocabulary import Vocabulary
+from exchangeable.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Frames = dict[str, "pl.DataFrame"]
+"""Features of members by the name of their axis, labels in the first column."""
+
+
+def read_features(arguments: list[str] | None, table: Table) -> Frames:
+    """Read the files of ``--features AXIS=FILE``, with labels as those of the table."""
+    paths: dict[str, str] = {}
+    for argument in arguments or []:
+        axis, _, path = argument.partition("=")
+        if not axis or not path:
+            raise InputError(f"--features needs AXIS=FILE, but is {argument!r}")
+        if axis in paths:
+            raise InputError(
+                f"--features needs one file for each axis, but {axis} has {paths[axis]} and {path}"
+            )
+        paths[axis] = path
+    check_frames(table, paths)
+    vocabularies = dict(zip(table.axes, table.vocabularies, strict=True))
+    return {axis: _read_file(path, axis, vocabularies[axis]) for axis, path in paths.items()}
+
+
+def _read_file(path: str, axis: str, vocabulary: Vocabulary) -> pl.DataFrame:
+    """Read a file as tables are read: CSV, TSV, ``::``-separated or Parquet, or an archive."""
+    source = text.open_source(Path(path))
+    if parquet.is_parquet(source):
+        frame = parquet.read_whole(path, source)
+    else:
+        frame = _read_text(path, source, vocabulary)
+    if not frame.columns:
+        raise InputError(f"{path}: columns are needed, but there are none")
+    labels = vocabulary.parse(frame.to_series(0))
+    if (vocabulary.encode(labels) == UNKNOWN).all():
+        raise InputError(
+            f"{path}: labels of {axis} are needed in its first column, but none in "
+            f"{labels.name!r} is in the table"
+        )
+    return frame.with_columns(labels)
+
+
+def _read_text(name: str, source: text.Source, vocabulary: Vocabulary) -> pl.DataFrame:
+    """Read labels as text, and other columns as numbers or dates where all of their fields are."""
+    import polars as pl
+
+    headless = text.detect_layout(name, source, header=False)
+    first = headless.layout.columns[0]
+    label = parse(headless, {first: pl.String})[0][first][0]
+    titled = not _may_be_member(vocabulary, label)
+    file = text.detect_layout(name, source, header=True) if titled else headless
+    frame, _ = parse_rows(file, dict.fromkeys(file.layout.columns, pl.String), skip=False)
+    return frame.with_columns(_convert(frame[column]) for column in frame.columns[1:])
+
+
+def _may_be_member(vocabulary: Vocabulary, label: str | None) -> bool:
+    """Whether the first field of a file is a label, so that its first line is no header."""
+    import polars as pl
+
+    if label is None:  # above the labels of a matrix of similarities
+        return False
+    parsed = vocabulary.parse(pl.Series([label]))
+    return parsed.dtype.is_integer() or bool(vocabulary.encode(parsed)[0] != UNKNOWN)
+
+
+def _convert(column: pl.Series) -> pl.Series:
+    """Convert a column of text to numbers or dates; categories stay text."""
+    import polars as pl
+
+    stripped = column.str.strip_chars()
+    numbers = stripped.cast(pl.Float64, strict=False)
+    if numbers.null_count() == column.null_count():
+        return numbers
+    try:
+        return stripped.str.to_datetime()
+    except pl.exceptions.PolarsError:
+        return column

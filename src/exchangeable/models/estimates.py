@@ -1,0 +1,31 @@
+"""What closed-form models estimate of cells, and the weights that suit most tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What closed-form models estimate of cells."""
+
+    base: Tensor  # (Q,), means of the biases
+    drift: Tensor  # (Q,)
+    factors: Tensor  # (Q, 2), fine and coarse, relative to the base
+    variances: Tensor  # (Q, 2), of biases and of the fine factors
+    similar: Tensor  # (Q, D, 4), means and certainties by similar members of each axis
+
+    @property
+    def columns(self) -> Tensor:
+        """All estimates relative to the base, to be weighted: (Q, 3 + 2 D)."""
+        similar = self.similar[:, :, ::2].flatten(1).to(self.base)
+        return torch.cat([self.drift[:, None], self.factors, similar], dim=1)
+
+
+def usual_weights(order: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return weights of ``Estimates.columns`` that suit most tables, and how far others are."""
+    weights, deviations = [1.0, 0.5, 0.5, *[0.2, 0.3] * order], [0.25] * 3 + [0.4] * 2 * order
+    return like.new_tensor(weights), like.new_tensor(deviations)

@@ -1,0 +1,110 @@
+"""Features of members and times of cells reach the predictions of completers."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from exchangeable.completion.completer import Completer
+from exchangeable.errors import InputError
+
+
+def described_table(seed=0, users=30, films=24):
+    """Half of all cells; users with a large trait like films with a large one."""
+    generator = np.random.default_rng(seed)
+    trait, kind = generator.normal(size=users), generator.normal(size=films)
+    index = np.argwhere(generator.random((users, films)) < 0.5)
+    user, film = index.T
+    values = trait[user] + kind[film] + trait[user] * kind[film]
+    values += 0.2 * generator.normal(size=len(index))
+    cells = pl.DataFrame({"user": [f"u{u:02}" for u in user], "film": [f"f{f:02}" for f in film]})
+    about = pl.DataFrame({"film": [f"f{f:02}" for f in range(films)], "kind": kind})
+    traits = pl.DataFrame({"user": [f"u{u:02}" for u in range(users)], "trait": trait})
+    return cells, values, about, traits
+
+
+CELLS, VALUES, FILMS, USERS = described_table()
+
+
+@pytest.fixture(scope="module")
+def described():
+    kept = ~CELLS["film"].is_in(["f00", "f01"]).to_numpy()
+    features = {"film": FILMS, "user": USERS}
+    return Completer("pretrained", scale="real").fit(
+        CELLS.filter(kept), VALUES[kept], features=features
+    )
+
+
+def test_members_that_only_have_features_are_predicted_by_them(described):
+    assert described.table_.shape == (30, 24)
+    asked = CELLS.filter(CELLS["film"].is_in(["f00", "f01"]))
+    truth = VALUES[CELLS["film"].is_in(["f00", "f01"]).to_numpy()]
+    unknown = asked.with_columns(film=pl.lit("unheard of"))
+    error, blind = (np.mean((described.predict(own) - truth) ** 2) for own in (asked, unknown))
+    assert error < 0.7 * blind
+
+
+def test_features_are_saved_with_the_completer(described, tmp_path):
+    described.save(tmp_path / "kept")
+    again = Completer.load(tmp_path / "kept")
+    np.testing.assert_array_equal(again.predict(CELLS), described.predict(CELLS))
+    pairs = zip(again.fitted_.features.axes, described.fitted_.features.axes, strict=True)
+    for mine, theirs in pairs:
+        assert mine.columns == theirs.columns
+        np.testing.assert_array_equal(mine.centred, theirs.centred)
+
+
+def test_a_new_member_is_recommended_by_its_features(described):
+    def values(**features):
+        listed = described.recommend("new", n=24, features=features or None)
+        return listed.sort("film")["value"].to_numpy()
+
+    kind = FILMS.sort("film")["kind"].to_numpy()
+    high, low = values(trait=1.5), values(trait=-1.5)
+    assert high.mean() > low.mean() + 1
+    assert np.corrcoef(high - low, kind)[0, 1] > 0.7
+    with pytest.raises(InputError, match="need the columns trait, but have label, age"):
+        values(age=3.0)
+    with pytest.raises(InputError, match="those of a new member, but 'u00' is known"):
+        described.recommend("u00", features={"trait": 1.0})
+    plain = Completer("pretrained", scale="real").fit(CELLS, VALUES)
+    with pytest.raises(InputError, match="need a table that was fitted with some of user"):
+        plain.recommend("new", features={"trait": 1.0})
+
+
+def test_baselines_refuse_features():
+    with pytest.raises(InputError, match="features need a model that is trained, but this is vmf"):
+        Completer("vmf").fit(CELLS, VALUES, features={"film": FILMS})
+
+
+def timed_table(seed=0):
+    """Films whose values rise or fall with time."""
+    generator = np.random.default_rng(seed)
+    index = np.argwhere(generator.random((60, 20)) < 0.8)
+    times = generator.random(len(index))
+    slope = np.where(np.arange(20) % 2, 2.0, -2.0)
+    values = slope[index[:, 1]] * (times - 0.5) + 0.3 * generator.normal(size=len(index))
+    return index, values, times
+
+
+def test_cells_are_predicted_at_their_times_and_without_them_at_the_latest():
+    index, values, times = timed_table()
+    completer = Completer("pretrained", scale="real").fit(index, values, times=times)
+    asked = [(user, film) for user in range(10) for film in range(20)]
+    early, late, latest = (
+        completer.predict(asked, times=None if at is None else [at] * len(asked)).reshape(10, 20)
+        for at in (0.02, times.max(), None)
+    )
+    np.testing.assert_array_equal(late, latest)
+    change = (late - early).mean(axis=0)
+    assert (change[1::2] > 0.5).all()
+    assert (change[::2] < -0.5).all()
+    with pytest.raises(InputError, match="one per cell, 200 in all, but are 1"):
+        completer.predict(asked, times=[0.5])
+
+
+def test_times_of_later_cells_are_kept():
+    index, values, times = timed_table()
+    completer = Completer("pretrained", scale="real").fit(index, values, times=times)
+    completer.update([(100, 1), (100, 2)], [1.0, -1.0], times=[0.9, 0.95])
+    assert completer.cells_.times[-2:].tolist() == [0.9, 0.95]
+    assert len(completer.cells_.times) == len(completer.cells_) == len(index) + 2

@@ -165,16 +165,16 @@ class Normal:
 def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
     """The ends of intervals that hold each cell with this probability: (Q,) each.
 
-    Between tails of equal share; where no tail can be cut off on one side, since the end of the
-    scale has as much probability, the other tail is as large as both, and the interval shorter.
+    Between tails of equal share; but where an end of the scale has more than half of the
+    probability no tail can be cut off there, so the other tail is as large as both.
     """
     tail = (1 - coverage) / 2
     low, high = distribution.quantile(tail), distribution.quantile(1 - tail)
-    bounds = distribution.bounds()
-    if bounds is None:
+    if distribution.bounds() is None:
         return low, high
-    first, last = bounds
-    at_end, at_start = (high >= last) & (low > first), (low <= first) & (high < last)
+    probabilities = distribution.probabilities()
+    # Intervals between levels hold less than the mean of all, so only these are shortened.
+    at_start, at_end = probabilities[:, 0] > 0.5, probabilities[:, -1] > 0.5
     low = torch.where(at_end, distribution.quantile(1 - coverage), low)
     return low, torch.where(at_start, distribution.quantile(coverage), high)
 

@@ -66,7 +66,9 @@ class Schedule:
         """Return the schedule for a table with this number of cells."""
         if cells <= 50_000:
             return cls(Sweeps(12, 6), Sweeps(12, 6), warm=False)
-        return cls(Sweeps(12, 6), Sweeps(4, 4), warm=True)
+        if cells <= 500_000:
+            return cls(Sweeps(12, 6), Sweeps(4, 4), warm=True)
+        return cls(Sweeps(6, 3), Sweeps(1, 2), warm=True)
 
 
 @dataclass(frozen=True, eq=False)

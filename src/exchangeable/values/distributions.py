@@ -170,11 +170,13 @@ def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tenso
     """
     tail = (1 - coverage) / 2
     low, high = distribution.quantile(tail), distribution.quantile(1 - tail)
-    if distribution.bounds() is None:
+    bounds = distribution.bounds()
+    if bounds is None:
         return low, high
     probabilities = distribution.probabilities()
     # Intervals between levels hold less than the mean of all, so only these are shortened.
-    at_start, at_end = probabilities[:, 0] > 0.5, probabilities[:, -1] > 0.5
+    at_start = (probabilities[:, 0] > 0.5) & (low <= bounds[0])
+    at_end = (probabilities[:, -1] > 0.5) & (high >= bounds[1])
     low = torch.where(at_end, distribution.quantile(1 - coverage), low)
     return low, torch.where(at_start, distribution.quantile(coverage), high)
 

@@ -224,4 +224,5 @@ METHODS: Mapping[str, Callable[[Problem], Deep]] = {
     "ours-without-prior": ours_without_prior,
     "ours-with-features": ours_with_features,
     "finetuned": finetuned,
+    "finetuned-with-features": finetuned_with_features,
 }

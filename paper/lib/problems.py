@@ -46,7 +46,7 @@ class Problem:
     features: Mapping[int, Floats] = field(default_factory=dict)
     """By axis, of its members: (N, F)."""
     times: Floats | None = None
-    """Of the cells: (E,)."""
+    """Times of the cells: (E,)."""
 
     def parts(self, split: str, seed: int) -> tuple[Index, Index, Index]:
         """Positions of training, validation and test cells; the second are drawn by the seed."""

@@ -44,7 +44,7 @@ class Pattern:
 
     sizes: tuple[Tensor, ...]  # (N_d,) each
     vectors: dict[tuple[int, int], Tensor]
-    """By an axis and another one, those of the members of the first: (N, K)."""
+    """Singular vectors of the members of the first axis, by it and the other of a pair: (N, K)."""
     scalings: tuple[_Scaling, ...]
 
     @classmethod

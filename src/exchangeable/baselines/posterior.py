@@ -68,7 +68,7 @@ class Posterior:
     covariances: list[Tensor]  # (N_d + 1, F, F)
     precisions: list[Tensor]  # (F,)
     regressions: list[Regression] = field(default_factory=list)
-    """Of the vectors on features of the members, by axis; none without features."""
+    """Regressions of the vectors on features of the members, by axis; none without features."""
     noise_ratios: list[Tensor] = field(default_factory=list)
     """Variance of the noise of each member's cells over the common one, (N_d + 1,) by axis; none
     where it is the same everywhere."""

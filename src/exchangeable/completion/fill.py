@@ -81,7 +81,7 @@ class FillRequest:
     others: OtherColumns | None = None
     """Further columns, to be written in their place."""
     times: Floats | None = None
-    """(R,), the times of the rows, where they have any."""
+    """Times of the rows (R,), where they have any."""
 
     @classmethod
     def of(

@@ -22,7 +22,8 @@ from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.completion.baseline_predictor import BaselinePredictor
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor, score_predictions
-from exchangeable.models.prior import BIASES, pseudo_random_shares
+from exchangeable.models.closed_form import BIASES
+from exchangeable.models.prior import pseudo_random_shares
 from exchangeable.pretraining import bundled
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration

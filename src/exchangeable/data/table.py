@@ -52,7 +52,7 @@ class Table:
     scale: Scale
     value_name: str | None = None
     times: Floats | None = None
-    """(R,), NaN where a row has none."""
+    """Times of the rows (R,), NaN where a row has none."""
     time_name: str | None = None
     native: str = "polars"
     """The kind of frame that it was made from."""

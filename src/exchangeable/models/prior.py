@@ -17,8 +17,7 @@ from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.baselines.drift import Drift
-from exchangeable.baselines.variational import Bias
-from exchangeable.models.closed_form import ClosedForm, Schedule
+from exchangeable.models.closed_form import BIASES, ClosedForm, Schedule
 from exchangeable.models.estimates import Estimates, usual_weights
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
@@ -40,8 +39,6 @@ MAX_HOLDOUTS = 3
 
 MIN_DRIFT_GAIN = 2.0
 """Standard errors by which drift must reduce the squared error on held-out cells to be kept."""
-
-BIASES = Bias(tolerance=1e-4)
 
 
 @dataclass(frozen=True, eq=False)

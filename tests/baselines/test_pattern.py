@@ -72,7 +72,7 @@ def regression(features, vectors, uncertain=False):
     fitted = Regression.initial(rows, [Block(features.shape[1], 0.01, uncertain)], 1)
     precision = torch.full((1,), 4.0, dtype=torch.float64)
     for _ in range(20):
-        spare = fitted.update(vectors, precision, torch.ones(size, dtype=torch.bool))
+        spare = fitted.update(vectors, precision, torch.arange(size))
     return fitted, spare
 
 

@@ -15,14 +15,19 @@ member.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations
 
 import torch
 from torch import Tensor
+
+from exchangeable.baselines.base import chunks
+from exchangeable.baselines.row_products import row_products, silence_sparse_warning
+
+CELLS_PER_CHUNK = 1 << 14
+"""Cells whose covariances of three axes are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,18 @@ class MemberSums:
         """Number of cells of each member: (N,)."""
         return self.starts.diff()
 
+    @cached_property
+    def with_cells(self) -> Tensor:
+        """Members that have cells: (M,)."""
+        return self.sizes.nonzero().squeeze(1)
+
+    @cached_property
+    def without_cells(self) -> Tensor:
+        """Members without cells, and the unknown one, which is the last: (M,)."""
+        return torch.cat(
+            [(self.sizes == 0).nonzero().squeeze(1), self.starts.new_tensor([self.members])]
+        )
+
     def weighted(self, weights: Tensor) -> MemberSums:
         """Return the same sums with a weight for each cell (E,), in the sequence of ``of``."""
         return replace(self, weights=weights[self.permutation])
@@ -121,7 +138,7 @@ class MemberSums:
         ):  # repeated entries, more than cuSPARSE takes
             rows = weights[:, None] * table[self.columns[other]]
             return torch.segment_reduce(rows, "sum", offsets=self.starts.long(), axis=0)
-        _silence_sparse_warning()
+        silence_sparse_warning()
         matrix = torch.sparse_csr_tensor(
             self.starts, self.columns[other], weights, shape, check_invariants=False
         )
@@ -140,20 +157,11 @@ def sparse(
     permutation = permutation[rows[permutation].argsort(stable=True)]
     starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=shape[0]).cumsum(0)]).int()
     columns = columns[permutation].int()
-    _silence_sparse_warning()
+    silence_sparse_warning()
     return [
         torch.sparse_csr_tensor(starts, columns, values[permutation], shape, check_invariants=False)
         for values in kinds
     ]
-
-
-@cache
-def _silence_sparse_warning() -> None:
-    """Trigger torch's warning that sparse CSR tensors are in beta, which comes once, unseen."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        zero = torch.zeros(2, dtype=torch.int32)
-        torch.sparse_csr_tensor(zero, zero[:0], zero[:0], (1, 1), check_invariants=False)
 
 
 def grown_rows(old: int, new: int) -> list[int]:
@@ -238,9 +246,9 @@ def cell_means(
     for axis in axes:
         total += means[axis][index[:, axis], 0]
     for first, second in combinations(axes, 2) if layout.rank else ():
-        left = means[first][index[:, first], layout.block(first, second)]
-        right = means[second][index[:, second], layout.block(second, first)]
-        total += (left * right).sum(dim=1)
+        left = means[first][:, layout.block(first, second)]
+        right = means[second][:, layout.block(second, first)]
+        total += _pair_products(index, first, second, left, right)
     return total
 
 
@@ -254,26 +262,73 @@ def cell_variances(
     """Variance of ``cell_means`` where vectors of different members are independent.
 
     It is sum_d f_d' S_d f_d + sum_{d < e} tr(S_d S_e), with the blocks of S that are
-    multiplied; exact, since all mixed terms are odd in one of the vectors.
+    multiplied; exact, since all mixed terms are odd in one of the vectors. The terms of a pair
+    of axes are products of what each of its members has.
     """
+    if any(len(index) < len(means[axis]) for axis in axes):
+        index, means, covariances = _only_used(index, means, covariances)
     total = means[0].new_zeros(len(index))
     for axis in axes:
-        columns = layout.columns(axis, axes)
-        features = [total.new_ones(len(index), 1)]
-        features += [
-            means[other][index[:, other], layout.block(other, axis)]
-            for other in axes
-            if other != axis
-        ]
-        f = torch.cat(features, dim=1)
-        spread = covariances[axis]
-        if len(columns) < layout.width:
-            spread = spread[:, columns][:, :, columns]
-        spread = spread[index[:, axis]]
-        total += ((spread @ f.unsqueeze(2)).squeeze(2) * f).sum(dim=1)
+        total += covariances[axis][index[:, axis], 0, 0]
     for first, second in combinations(axes, 2) if layout.rank else ():
         here, there = layout.block(first, second), layout.block(second, first)
-        left = covariances[first][index[:, first], here, here]
-        right = covariances[second][index[:, second], there, there]
-        total += (left * right).sum(dim=(1, 2))
+        u, v = means[first][:, here], means[second][:, there]
+        uu, vv = _symmetric(u[:, :, None] * u[:, None]), _symmetric(v[:, :, None] * v[:, None])
+        s = _symmetric(covariances[first][:, here, here])
+        t = _symmetric(covariances[second][:, there, there])
+        twice = t.new_full((t.shape[1],), 2.0)
+        twice[: layout.rank] = 1  # the diagonal
+        left = [s * twice, uu * twice, 2 * covariances[first][:, 0, here], u]
+        right = [vv + t, t, v, 2 * covariances[second][:, 0, there]]
+        total += _pair_products(index, first, second, torch.cat(left, 1), torch.cat(right, 1))
+    if layout.rank and len(axes) > 2:
+        for part in chunks(len(index), CELLS_PER_CHUNK):
+            total[part] += _triple_terms(layout, index[part], means, covariances, axes)
     return total
+
+
+def _triple_terms(
+    layout: VectorLayout,
+    index: Tensor,
+    means: Sequence[Tensor],
+    covariances: Sequence[Tensor],
+    axes: Sequence[int],
+) -> Tensor:
+    """Sum 2 u' S u over the vectors of two axes that a third one is multiplied with: (E,)."""
+    total = means[0].new_zeros(len(index))
+    for axis in axes:
+        for first, second in combinations([other for other in axes if other != axis], 2):
+            spread = covariances[axis][:, layout.block(axis, first), layout.block(axis, second)]
+            u = means[first][index[:, first], layout.block(first, axis)]
+            v = means[second][index[:, second], layout.block(second, axis)]
+            total += 2 * torch.einsum("ei,eij,ej->e", u, spread[index[:, axis]], v)
+    return total
+
+
+def _only_used(
+    index: Tensor, means: Sequence[Tensor], covariances: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Keep the rows of the members that cells (E, D) have, numbered anew."""
+    pairs = [
+        (index[:, axis] % len(table)).unique(return_inverse=True)
+        for axis, table in enumerate(means)
+    ]
+    rows, columns = zip(*pairs, strict=True)
+    return (
+        torch.stack(columns, dim=1),
+        [table[kept] for table, kept in zip(means, rows, strict=True)],
+        [table[kept] for table, kept in zip(covariances, rows, strict=True)],
+    )
+
+
+def _pair_products(index: Tensor, first: int, second: int, left: Tensor, right: Tensor) -> Tensor:
+    """Multiply the rows of two axes' members at every cell: (E,); -1 reads the last row."""
+    rows, columns = index[:, first] % len(left), index[:, second] % len(right)
+    return row_products(rows, columns, left, right)
+
+
+def _symmetric(square: Tensor) -> Tensor:
+    """Return the different entries of symmetric matrices, the diagonal first: (N, R, R)."""
+    size = square.shape[1]
+    one, other = torch.triu_indices(size, size, 1, device=square.device)
+    return torch.cat([square.diagonal(dim1=1, dim2=2), square[:, one, other]], dim=1)

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from exchangeable.baselines.base import chunks
 from exchangeable.baselines.factorization import (
     MemberSums,
     VectorLayout,
@@ -82,6 +81,17 @@ class Posterior:
         precisions = [like.new_full((1,), 2.0 * order) for _ in shape]
         return cls(VectorLayout(order, 0), 0.0, 0.5, means, covariances, precisions)
 
+    def forget_members(self) -> Posterior:
+        """Return the same priors and noise, with the vectors of all members at their prior."""
+        return replace(
+            self,
+            means=[torch.zeros_like(table) for table in self.means],
+            covariances=[
+                (1 / precision).diag().expand_as(table).clone()
+                for precision, table in zip(self.precisions, self.covariances, strict=True)
+            ],
+        )
+
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(len(table) - 1 for table in self.means)
@@ -94,6 +104,23 @@ class Posterior:
         covariances = [pad(table, (*more, *more)) for table in self.covariances]
         precisions = [pad(row, more, value=precision) for row in self.precisions]
         return Posterior(layout, self.mean, self.noise, means, covariances, precisions)
+
+    def narrowed(self, rank: int) -> Posterior:
+        """Return the same biases, with the first factors of each pair of axes only."""
+        order, layout = self.layout.order, VectorLayout(self.layout.order, rank)
+        columns = []
+        for axis in range(order):
+            blocks = [self.layout.block(axis, other) for other in self.layout.others(axis)]
+            kept = [c for block in blocks for c in range(block.start, block.start + rank)]
+            columns.append([0, *kept])
+        pairs = list(zip(columns, self.means, self.covariances, self.precisions, strict=True))
+        return replace(
+            self,
+            layout=layout,
+            means=[means[:, kept] for kept, means, _, _ in pairs],
+            covariances=[spread[:, kept][:, :, kept] for kept, _, spread, _ in pairs],
+            precisions=[row[kept] for kept, _, _, row in pairs],
+        )
 
     def with_features(
         self, features: Sequence[Tensor], blocks: Sequence[Sequence[Block]]
@@ -133,21 +160,13 @@ class Posterior:
     def predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of cells, noise included: (Q, D) -> (Q,) each; -1 is unknown."""
         axes = range(self.layout.order)
-        mean, variance = index.new_empty(2, len(index), dtype=self.means[0].dtype)
-        for part in chunks(len(index), 1 << 14):
-            cells = index[part]
-            mean[part] = self.mean + cell_means(self.layout, cells, self.means, axes)
-            variance[part] = self.noise * self.noise_ratio(cells)
-            variance[part] += cell_variances(self.layout, cells, self.means, self.covariances, axes)
-        return mean, variance
+        variance = cell_variances(self.layout, index, self.means, self.covariances, axes)
+        variance += self.noise * self.noise_ratio(index)
+        return self.predict_mean(index), variance
 
     def predict_mean(self, index: Tensor) -> Tensor:
         """Mean of cells alone: (Q, D) -> (Q,)."""
-        parts = [
-            cell_means(self.layout, index[part], self.means, range(self.layout.order))
-            for part in chunks(len(index), 1 << 16)
-        ]
-        return self.mean + torch.cat(parts) if parts else self.means[0].new_zeros(0)
+        return self.mean + cell_means(self.layout, index, self.means, range(self.layout.order))
 
     def noise_ratio(self, index: Tensor) -> Tensor | float:
         """Return the variance of the noise of cells (Q, D) over the common one: (Q,), or 1."""
@@ -225,7 +244,9 @@ class Posterior:
         target -= cell_means(self.layout, sums.index, self.means, self.layout.others(axis))
         grams = gram(self.layout, sums, self.means, self.covariances)
         towards = moments(self.layout, sums, target, self.means, self.covariances)
-        covariance = torch.linalg.inv(grams / self.noise + self.precisions[axis].diag())
+        precision = grams / self.noise + self.precisions[axis].diag()
+        # Biases alone, which small tables are fitted to most of the time, need no decomposition.
+        covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
         pull = towards / self.noise + self.precisions[axis] * self.prior_means(axis, members)
         self.covariances[axis][members] = covariance
         self.means[axis][members] = (covariance @ pull.unsqueeze(2)).squeeze(2)
@@ -236,20 +257,19 @@ class Posterior:
 
         With features these are moments about the regression on them.
         """
-        axis, has_cells = sums.axis, sums.sizes > 0
-        variance = self.covariances[axis][:-1][has_cells].diagonal(dim1=1, dim2=2)
-        means = self.means[axis][:-1]
+        axis, members = sums.axis, sums.with_cells
+        means = self.means[axis][members]
+        variance = self.covariances[axis].diagonal(dim1=1, dim2=2)[members]
         if not self.regressions:
-            second = (means[has_cells] ** 2 + variance).mean(dim=0)
+            second = (means**2 + variance).mean(dim=0)
         else:
             regression = self.regressions[axis]
-            uncertain = regression.update(means, self.precisions[axis], has_cells)
-            away = means[has_cells] - regression.means()[:-1][has_cells]
+            uncertain = regression.update(means, self.precisions[axis], members)
+            away = means - regression.means()[members]
             total = (away**2 + variance).sum(dim=0) + uncertain
-            second = (total + RESIDUAL_START) / (int(has_cells.sum()) + 1)
+            second = (total + RESIDUAL_START) / (len(members) + 1)
         self.precisions[axis] = 1 / second.clamp(min=MIN_VARIANCE)
-        empty = pad(~has_cells, (0, 1), value=True)
-        self.covariances[axis][empty] = (1 / self.precisions[axis]).diag()
+        self.covariances[axis][sums.without_cells] = (1 / self.precisions[axis]).diag()
 
     def settle_empty_members(self, sums: MemberSums, values: Tensor) -> None:
         """Give members without cells their prior: a member drawn by its cells, or an average one.
@@ -273,7 +293,7 @@ class Posterior:
         expected = cell_means(self.layout, sums.index, tables, range(self.layout.order))
         centre[0] += heavy * (values.mean() - self.mean - expected.mean())
         second = share @ ((away - centre) ** 2 + spread.diagonal(dim1=1, dim2=2))
-        empty = pad(sizes == 0, (0, 1), value=True).nonzero().squeeze(1)
+        empty = sums.without_cells
         self.means[axis][empty] = centre if known is None else centre + known[empty]
         variance = second.expand(len(empty), -1)
         if known is not None:
@@ -291,10 +311,8 @@ class Posterior:
         weights = solved.target.new_ones(cells) if sums.weights is None else sums.weights
         error = weights @ solved.target.square()
         error += (second * solved.grams).sum() - 2 * (m * solved.moments).sum()
-        for part in chunks(cells, 1 << 16):
-            index = sums.index[part]
-            spread = cell_variances(self.layout, index, self.means, self.covariances, others)
-            error += weights[part] @ spread
+        spread = cell_variances(self.layout, sums.index, self.means, self.covariances, others)
+        error += weights @ spread
         total = float(weights.sum())
         shift = float(solved.moments[:, 0].sum() - (solved.grams[:, 0] * m).sum()) / total
         self.mean += shift

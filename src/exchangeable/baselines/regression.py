@@ -73,14 +73,14 @@ class Regression:
         covariances = self.covariances[:, columns][:, :, columns]
         return torch.einsum("rp,fpq,rq->rf", x, covariances, x)
 
-    def update(self, means: Tensor, precisions: Tensor, has_cells: Tensor) -> Tensor:
+    def update(self, means: Tensor, precisions: Tensor, members: Tensor) -> Tensor:
         """Solve for the weights; return the sum of the variances that count, by column: (F,).
 
-        ``means`` (N, F) are those of the members' vectors, ``precisions`` (F,) those of their
-        priors.
+        ``means`` (M, F) are those of the vectors of ``members``, ``precisions`` (F,) those of
+        their priors.
         """
-        x, m = self.features[:-1][has_cells], means[has_cells]
-        gram, towards = x.T @ x, x.T @ m
+        x = self.features[members]
+        gram, towards = x.T @ x, x.T @ means
         sizes = torch.tensor([block.width for block in self.blocks], device=x.device)
         starts = x.new_tensor([block.start for block in self.blocks])
         block_of = torch.arange(len(sizes), device=x.device).repeat_interleave(sizes)

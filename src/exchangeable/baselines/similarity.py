@@ -26,6 +26,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.base import chunks
+from exchangeable.baselines.row_products import row_products
 from exchangeable.baselines.unfolding import Combinations, Unfolding
 
 CHANNELS = 4
@@ -47,7 +48,7 @@ digits beyond the third mean nothing for a rating."""
 PAIRS_PER_CHUNK = 1 << 21
 """Pairs of a query and a reference at a time, where tables are sparse."""
 
-ENTRIES_PER_QUERY = 30
+ENTRIES_PER_QUERY = 8
 """Entries of the table per query from which on it is faster to sum for each query by itself."""
 
 
@@ -103,6 +104,11 @@ class Similarity:
             result[positions] = self._weighted(weights, at[positions], columns)
         return result
 
+    def compare_all(self) -> None:
+        """Compare all members now, if all similarities fit, for queries to come."""
+        if len(self.residuals):
+            self._all_similarities  # noqa: B018
+
     def _weighted(self, similarity: Tensor, at: Tensor, column: Tensor) -> Tensor:
         """Estimate combinations ``at`` (Q,) of members by column of ``similarity``: (Q, 4)."""
         table, estimates = self._unfolded, []
@@ -113,12 +119,8 @@ class Similarity:
         if ENTRIES_PER_QUERY * len(at) > similarity.shape[2] * len(table):
             return self._weighted_everywhere(similarity)[at, column]
         for weights in similarity:
-            parts = []
-            for part in chunks(len(at), max(1, NUMBERS_PER_CHUNK // len(weights))):
-                factors = weights.T[column[part]]
-                rows = (table.ones.T[at[part]], table.values_transposed[at[part]])
-                parts.append(torch.stack([(row * factors).sum(dim=1) for row in rows]))
-            total, mean = torch.cat(parts, dim=1)
+            total = row_products(at, column, table.ones.T, weights.T)
+            mean = row_products(at, column, table.values_transposed, weights.T)
             estimates += [mean / (total + self.doubt), total / (total + self.doubt)]
         return torch.stack(estimates, dim=1)
 

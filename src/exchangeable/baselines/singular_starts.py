@@ -55,15 +55,20 @@ def leading_vectors(table: csr_array, count: int) -> tuple[Floats, Floats, Float
     """Return singular vectors (N, K), values descending, and vectors of the other side (N', K)."""
     if min(table.shape) <= max(MAX_DENSE_MEMBERS, count):
         return _leading_dense(table, count)
-    from scipy.sparse.linalg import svds  # a fifth of a second to import
+    from scipy.sparse.linalg import LinearOperator, eigsh  # a fifth of a second to import
 
+    if table.shape[0] > table.shape[1]:
+        right, values, left = leading_vectors(table.T.tocsr(), count)
+        return left, values, right
     # By default ARPACK starts with a random vector, which depends on how members are numbered.
-    side = table if table.shape[0] <= table.shape[1] else table.T
-    squares = side**2
-    first = squares.sum(axis=1) + side @ squares.sum(axis=0)
-    left, values, right = svds(table, count, v0=first)
-    permutation = np.argsort(-values)
-    return left[:, permutation], values[permutation], right[permutation].T
+    squares, transposed = table**2, table.T.tocsr()
+    first = squares.sum(axis=1) + table @ squares.sum(axis=0)
+    size = table.shape[0]
+    product = LinearOperator(
+        (size, size), matvec=lambda x: table @ (transposed @ x), dtype=np.float64
+    )
+    eigenvalues, left = eigsh(product, count, v0=first)
+    return _with_other_side(transposed, eigenvalues[::-1], left[:, ::-1])
 
 
 def _leading_dense(table: csr_array, count: int) -> tuple[Floats, Floats, Floats]:
@@ -74,7 +79,12 @@ def _leading_dense(table: csr_array, count: int) -> tuple[Floats, Floats, Floats
     # torch respects the number of threads that was set; numpy takes all cores.
     decomposition = torch.linalg.eigh(torch.from_numpy((table @ table.T).toarray()))
     squares, vectors = (part.numpy() for part in decomposition)
-    left = vectors[:, ::-1][:, :count]
-    values = np.sqrt(squares[::-1][:count].clip(min=0))
-    right = (table.T @ left) / np.maximum(values, 1e-300)
-    return left, values, right
+    return _with_other_side(table.T, squares[::-1][:count], vectors[:, ::-1][:, :count])
+
+
+def _with_other_side(
+    transposed: csr_array, squares: Floats, left: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return singular vectors of one side, values, and the vectors of the other side."""
+    values = np.sqrt(squares.clip(min=0))
+    return left, values, (transposed @ left) / np.maximum(values, 1e-300)

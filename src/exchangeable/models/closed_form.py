@@ -60,6 +60,8 @@ class Schedule:
     warm: bool
     """Whether the fit to all cells starts from that to most. In a small table factors would depend
     on which cells were held out."""
+    keep_similarities: bool = False
+    """Whether similarities found with most cells serve all: where nearly no cells were held out."""
 
     @classmethod
     def of(cls, cells: int) -> Schedule:
@@ -67,8 +69,8 @@ class Schedule:
         if cells <= 50_000:
             return cls(Sweeps(12, 6), Sweeps(12, 6), warm=False)
         if cells <= 500_000:
-            return cls(Sweeps(12, 6), Sweeps(4, 4), warm=True)
-        return cls(Sweeps(6, 3), Sweeps(1, 2), warm=True)
+            return cls(Sweeps(8, 4), Sweeps(2, 2), warm=True)
+        return cls(Sweeps(4, 2), Sweeps(0, 2), warm=True, keep_similarities=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,45 +104,48 @@ class ClosedForm:
         side: SideInformation = NO_SIDE_INFORMATION,
         comparison_budget: float = math.inf,
         *,
+        biases: Posterior,
         drift: Drift | None = None,
         start: ClosedForm | None = None,
         sweeps: Sweeps,
     ) -> ClosedForm:
         """Fit to one cell or more; ``start`` was fitted to nearly the same cells.
 
-        ``drift`` was fitted to these cells; None where there is none.
+        ``biases`` are what those of the models start from. ``drift`` was fitted to these cells;
+        None where there is none.
         """
         if drift is not None:
             values = values - drift.at(index, side.times)
         with threads_for(len(values), values.device, MIN_SWEPT_CELLS):
-            before = None if start is None else start.biases.grown(shape)
-            biases = BIASES.posterior_of(index, values, shape, start=before)
+            biases = BIASES.posterior_of(index, values, shape, start=biases.grown(shape))
             sums = [MemberSums.of(index, axis, size) for axis, size in enumerate(shape)]
-            pattern = Pattern.of(sums)
+            pattern = Pattern.of(sums) if start is None else start.pattern
+            assert pattern is not None
             features, blocks = [], []
             for each in sums:
                 table, parts = _features(pattern.describe(each), side.given(each.axis, values))
                 features.append(table)
                 blocks.append(parts)
             rank = limit_rank(index, rank) if values.any() else 0
-            posteriors: dict[str, Posterior] = {}
-            for name, columns in (("fine", rank), ("coarse", (rank + 1) // 2)):
-                if start is None:
-                    posterior = with_factors(
-                        biases,
-                        index,
-                        values,
-                        columns,
-                        START_WITH_FEATURES,
-                        START_PRECISION_WITH_FEATURES,
-                    )
-                else:
-                    posterior = getattr(start, name).grown(shape)
-                posterior = posterior.with_features(features, blocks)
+            if start is None:
+                fine = with_factors(
+                    biases,
+                    index,
+                    values,
+                    rank,
+                    START_WITH_FEATURES,
+                    START_PRECISION_WITH_FEATURES,
+                )
+                starts = [fine, fine.narrowed((fine.layout.rank + 1) // 2)]
+            else:
+                starts = [start.fine.grown(shape), start.coarse.grown(shape)]
+            fine, coarse = (each.with_features(features, blocks) for each in starts)
+            if coarse.layout == fine.layout:
+                coarse = fine
+            for posterior in (fine, coarse) if coarse is not fine else (fine,):
                 _sweep(posterior, sums, index, values, sweeps, warm=start is not None)
-                posteriors[name] = posterior
             biases = biases.grown(shape)
-            for posterior in (biases, *posteriors.values()):
+            for posterior in (biases, fine, coarse) if coarse is not fine else (biases, fine):
                 for each in sums:
                     posterior.settle_empty_members(each, values)
         return cls(
@@ -150,8 +155,8 @@ class ClosedForm:
             side,
             comparison_budget,
             biases,
-            posteriors["fine"],
-            posteriors["coarse"],
+            fine,
+            coarse,
             pattern,
             drift,
         )
@@ -166,6 +171,23 @@ class ClosedForm:
             )
             for axis in range(len(self.shape))
         )
+
+    def with_similarities_of(self, other: ClosedForm) -> ClosedForm:
+        """Return these models with the similarities of others, by nearly the same cells."""
+        return self._with_similarities(other.similarities)
+
+    def compare_all(self) -> ClosedForm:
+        """Compute the similarities of all members now, not of those that are asked for."""
+        for each in self._known_similarities:
+            each.compare_all()
+        return self
+
+    def _with_similarities(
+        self, similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]
+    ) -> ClosedForm:
+        fitted = replace(self)
+        vars(fitted)["similarities"] = similarities
+        return fitted
 
     def estimates(self, index: Tensor, times: Tensor | None = None) -> Estimates:
         """Estimate cells (Q, D) at times (Q,), or the latest, by all models."""
@@ -222,8 +244,7 @@ class ClosedForm:
         similarities = tuple(
             each.for_new_member(axis, index, residuals) for each in self._known_similarities
         )
-        vars(fitted)["similarities"] = similarities
-        return fitted
+        return fitted._with_similarities(similarities)
 
     @property
     def _known_similarities(self) -> tuple[Similarity, ...]:

@@ -28,8 +28,11 @@ from exchangeable.values.distributions import location_for_mean
 CELLS_PER_CHUNK = 1 << 16
 """Cells whose locations on a bounded scale are computed at a time."""
 
-HOLDOUT_PARTS = 10
-"""Parts of the cells: trust is found on one or more that models were not fitted to."""
+MIN_PARTS = 10
+"""Parts of the cells at least: trust is found on one or more that models were not fitted to."""
+
+MAX_PART = 8000
+"""Cells of a part at most."""
 
 TARGET_HELD_OUT = 6000
 """Cells on which trust is found, if there are enough parts; of larger parts only as many count."""
@@ -183,8 +186,9 @@ def _fit(
 ) -> tuple[ClosedForm, Trust, tuple[Holdout, ...]]:
     """Fit all models, to most cells first, to find the trust in each."""
     biases = BIASES.posterior_of(index, values, shape)
-    shares = HOLDOUT_PARTS * pseudo_random_shares(values - biases.predict_mean(index))
-    parts = min(math.ceil(TARGET_HELD_OUT / len(values) * HOLDOUT_PARTS), MAX_HOLDOUTS)
+    divisions = max(MIN_PARTS, math.ceil(len(values) / MAX_PART))
+    shares = divisions * pseudo_random_shares(values - biases.predict_mean(index))
+    parts = min(math.ceil(TARGET_HELD_OUT / len(values) * divisions), MAX_HOLDOUTS)
     schedule = Schedule.of(len(values))
     holdouts: list[Holdout] = []
     trials: list[Trial] = []
@@ -207,9 +211,12 @@ def _fit(
             rank,
             seen_side,
             budget,
+            biases=biases.forget_members(),
             drift=drift,
             sweeps=schedule.most,
         )
+        if schedule.keep_similarities:
+            fitted.compare_all()
         holdouts.append(Holdout(mask, fitted))
         trials.append(_try(fitted, index, values, side, mask, shares))
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
@@ -220,10 +227,13 @@ def _fit(
         rank,
         side,
         budget,
+        biases=biases,
         drift=_fit_drift(index, values, shape, side) if with_drift and holdouts else None,
         start=start,
         sweeps=schedule.all if start or not schedule.warm else schedule.most,
     )
+    if start is not None and schedule.keep_similarities:
+        fitted = fitted.with_similarities_of(start)
     usual = usual_weights(len(shape), values)
     trust = find_trust(Trial.joined(trials), *usual) if trials else Trust(usual[0])
     return fitted, trust, tuple(holdouts)

@@ -1,0 +1,51 @@
+"""Inner products of rows of two tables, for chosen pairs of rows."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+def row_products(rows: Tensor, other_rows: Tensor, table: Tensor, other: Tensor) -> Tensor:
+    """Return sum_k table[rows[e], k] other[other_rows[e], k] for all pairs e: (E,).
+
+    Nothing of the size of pairs times columns is made, and tables are read row by row.
+    """
+    if len(rows) < len(table):  # a few queries of a large table
+        used, rows = rows.unique(return_inverse=True)
+        table = table[used]
+    if len(rows) < len(other):
+        used, other_rows = other_rows.unique(return_inverse=True)
+        other = other[used]
+    if len(rows) > len(table) * len(other):  # repeated entries, more than cuSPARSE takes
+        return (table @ other.T)[rows, other_rows]
+    sorted_already = bool((rows[1:] >= rows[:-1]).all())
+    permutation = None if sorted_already else rows.argsort(stable=True)
+    starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=len(table)).cumsum(0)]).int()
+    columns = (other_rows if permutation is None else other_rows[permutation]).int()
+    silence_sparse_warning()
+    pairs = torch.sparse_csr_tensor(
+        starts,
+        columns,
+        table.new_zeros(len(rows)),
+        (len(table), len(other)),
+        check_invariants=False,
+    )
+    products = torch.sparse.sampled_addmm(pairs, table, other.T, beta=0).values()
+    return (
+        products
+        if permutation is None
+        else torch.empty_like(products).index_put_((permutation,), products)
+    )
+
+
+@cache
+def silence_sparse_warning() -> None:
+    """Trigger torch's warning that sparse CSR tensors are in beta, which comes once, unseen."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zero = torch.zeros(2, dtype=torch.int32)
+        torch.sparse_csr_tensor(zero, zero[:0], zero[:0], (1, 1), check_invariants=False)

@@ -110,18 +110,18 @@ def test_features_of_noise_are_switched_off():
 
 def test_drift_finds_what_members_do_in_periods_and_ignores_the_units_of_time():
     rng = np.random.default_rng(0)
-    index = torch.from_numpy(np.stack(np.nonzero(rng.random((50, 40)) < 0.7), axis=1))
+    index = torch.from_numpy(np.stack(np.nonzero(rng.random((50, 200)) < 0.7), axis=1))
     period = rng.integers(0, 5, size=len(index))
     mood = rng.normal(size=(50, 5))
     values = torch.from_numpy(mood[index[:, 0], period] + 0.3 * rng.normal(size=len(index)))
     times = torch.from_numpy(period + 0.9 * rng.random(len(index)))
-    drift = Drift.fit(index, values, times, (50, 40))
+    drift = Drift.fit(index, values, times, (50, 200))
     found = drift.at(index, times)
     centred = mood - mood.mean(axis=1, keepdims=True)
     assert (
         np.corrcoef(found, centred[index[:, 0], period])[0, 1] > 0.8
     )  # periods have as many cells, not the same length
-    other = Drift.fit(index, values, 86400 * times.exp() - 7, (50, 40))
+    other = Drift.fit(index, values, 86400 * times.exp() - 7, (50, 200))
     assert torch.equal(other.at(index, 86400 * times.exp() - 7), found)
 
 

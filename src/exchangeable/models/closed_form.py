@@ -1,16 +1,16 @@
 """Closed-form models of a table, from which the prior is made.
 
 Biases, two factorizations whose members' priors are regressed on the pattern of cells and on given
-features, drift where cells have times, and similarities of members by what the factors leave. The
-second factorization is coarse: of half the rank. Both weigh cells by the noise of their members.
+features, similarities of members by what the factors leave, and, where cells have times, drift and
+what is left of cells near in time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,59 +18,18 @@ from torch.nn.functional import pad
 
 from exchangeable.baselines.drift import Drift
 from exchangeable.baselines.factorization import MemberSums
+from exchangeable.baselines.nearby import CHANNELS as NEARBY_CHANNELS
+from exchangeable.baselines.nearby import Nearby
 from exchangeable.baselines.pattern import Pattern
-from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.regression import Block
+from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
-from exchangeable.baselines.variational import (
-    START_PRECISION_WITH_FEATURES,
-    START_WITH_FEATURES,
-    Bias,
-    with_factors,
-)
+from exchangeable.baselines.variational import Bias
 from exchangeable.models.estimates import Estimates
+from exchangeable.models.factor_fit import MemberFeatures, Sweeps, fit_factors
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.runtime.threads import MIN_SWEPT_CELLS, threads_for
 
 BIASES = Bias(tolerance=1e-4)
-
-PATTERN_START, GIVEN_START = 0.01, 0.001
-"""Sums of squares that the weights of the pattern and of given features have at least. With .1 for
-both, features of noise do harm; with .001 for both, Douban's pattern is switched off."""
-
-MIN_CELLS_PER_FACTOR = 5
-"""Cells that members have on average for each factor. With fewer, false factors stay on, which
-move with every cell that comes."""
-
-
-@dataclass(frozen=True)
-class Sweeps:
-    """Sweeps with the same noise everywhere, and then with that of the members."""
-
-    even: int
-    uneven: int
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Sweeps over most cells, to find the trust, and then over all of them."""
-
-    most: Sweeps
-    all: Sweeps
-    warm: bool
-    """Whether the fit to all cells starts from that to most. In a small table factors would depend
-    on which cells were held out."""
-    keep_similarities: bool = False
-    """Whether similarities found with most cells serve all: where nearly no cells were held out."""
-
-    @classmethod
-    def of(cls, cells: int) -> Schedule:
-        """Return the schedule for a table with this number of cells."""
-        if cells <= 50_000:
-            return cls(Sweeps(12, 6), Sweeps(12, 6), warm=False)
-        if cells <= 500_000:
-            return cls(Sweeps(8, 4), Sweeps(2, 2), warm=True)
-        return cls(Sweeps(4, 2), Sweeps(0, 2), warm=True, keep_similarities=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +46,8 @@ class ClosedForm:
     coarse: Posterior
     pattern: Pattern | None = None
     drift: Drift | None = None
+    near_axes: tuple[int, ...] = ()
+    """Axes whose members' cells are estimated from those near in time."""
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], index: Tensor, values: Tensor) -> ClosedForm:
@@ -106,6 +67,7 @@ class ClosedForm:
         *,
         biases: Posterior,
         drift: Drift | None = None,
+        near_axes: tuple[int, ...] = (),
         start: ClosedForm | None = None,
         sweeps: Sweeps,
     ) -> ClosedForm:
@@ -121,31 +83,16 @@ class ClosedForm:
             sums = [MemberSums.of(index, axis, size) for axis, size in enumerate(shape)]
             pattern = Pattern.of(sums) if start is None else start.pattern
             assert pattern is not None
-            features, blocks = [], []
-            for each in sums:
-                table, parts = _features(pattern.describe(each), side.given(each.axis, values))
-                features.append(table)
-                blocks.append(parts)
-            rank = limit_rank(index, rank) if values.any() else 0
-            if start is None:
-                fine = with_factors(
-                    biases,
-                    index,
-                    values,
-                    rank,
-                    START_WITH_FEATURES,
-                    START_PRECISION_WITH_FEATURES,
-                )
-                starts = [fine, fine.narrowed((fine.layout.rank + 1) // 2)]
-            else:
-                starts = [start.fine.grown(shape), start.coarse.grown(shape)]
-            fine, coarse = (each.with_features(features, blocks) for each in starts)
-            if coarse.layout == fine.layout:
-                coarse = fine
-            for posterior in (fine, coarse) if coarse is not fine else (fine,):
-                _sweep(posterior, sums, index, values, sweeps, warm=start is not None)
+            features = [
+                MemberFeatures.of(pattern.describe(each), side.given(each.axis, values))
+                for each in sums
+            ]
+            starts = None if start is None else (start.fine.grown(shape), start.coarse.grown(shape))
+            fine, coarse = fit_factors(
+                index, values, sums, features, rank, sweeps, biases=biases, starts=starts
+            )
             biases = biases.grown(shape)
-            for posterior in (biases, fine, coarse) if coarse is not fine else (biases, fine):
+            for posterior in (biases, fine) if coarse is fine else (biases, fine, coarse):
                 for each in sums:
                     posterior.settle_empty_members(each, values)
         return cls(
@@ -159,12 +106,34 @@ class ClosedForm:
             coarse,
             pattern,
             drift,
+            near_axes,
         )
+
+    @cached_property
+    def residuals(self) -> Tensor:
+        """What the fine factors leave of the values: (E,)."""
+        return self.values - self.fine.predict_mean(self.index)
+
+    @cached_property
+    def nearby(self) -> tuple[Nearby | None, ...]:
+        """The cells of each axis's members in the sequence of their times."""
+        times = self.side.times
+        return tuple(
+            Nearby.of(self.index, self.residuals, times, self.shape, axis)
+            if times is not None and axis in self.near_axes
+            else None
+            for axis in range(len(self.shape))
+        )
+
+    def only_near(self, axes: tuple[int, ...]) -> ClosedForm:
+        """Return these models with cells near in time of some axes only."""
+        kept = tuple(each if axis in axes else None for axis, each in enumerate(self.nearby))
+        return self._with(self.similarities, nearby=kept, near_axes=axes)
 
     @cached_property
     def similarities(self) -> tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]:
         """Similarities of the members of each axis, by what the factors leave."""
-        residuals = (self.values - self.fine.predict_mean(self.index)).float()
+        residuals = self.residuals.float()
         return tuple(
             Similarity(
                 self.index, residuals, self.shape, axis, comparison_budget=self.comparison_budget
@@ -174,7 +143,7 @@ class ClosedForm:
 
     def with_similarities_of(self, other: ClosedForm) -> ClosedForm:
         """Return these models with the similarities of others, by nearly the same cells."""
-        return self._with_similarities(other.similarities)
+        return self._with(other.similarities)
 
     def compare_all(self) -> ClosedForm:
         """Compute the similarities of all members now, not of those that are asked for."""
@@ -182,11 +151,17 @@ class ClosedForm:
             each.compare_all()
         return self
 
-    def _with_similarities(
-        self, similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]
+    def _with(
+        self,
+        similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...],
+        nearby: tuple[Nearby | None, ...] | None = None,
+        **changed: Any,
     ) -> ClosedForm:
-        fitted = replace(self)
+        """Return a copy for which these are not computed again."""
+        fitted = replace(self, **changed)
         vars(fitted)["similarities"] = similarities
+        if nearby is not None:
+            vars(fitted)["nearby"] = nearby
         return fitted
 
     def estimates(self, index: Tensor, times: Tensor | None = None) -> Estimates:
@@ -207,7 +182,15 @@ class ClosedForm:
             factors,
             torch.stack([base_variance, fine_variance], dim=1),
             torch.stack([axis.estimate(index) for axis in self.similarities], dim=1),
+            torch.stack([self._near(each, index, times, base) for each in self.nearby], dim=1),
         )
+
+    @staticmethod
+    def _near(nearby: Nearby | None, index: Tensor, times: Tensor | None, like: Tensor) -> Tensor:
+        """Estimate cells by those near in time: (Q, 2); 0 where none are compared."""
+        if nearby is None:
+            return like.new_zeros(len(index), NEARBY_CHANNELS)
+        return nearby.estimate(index, times)
 
     def _is_cold(self, index: Tensor) -> Tensor:
         """Whether a member of each cell has given features and no cells: (Q, D) -> (Q,)."""
@@ -240,11 +223,15 @@ class ClosedForm:
             coarse=self.coarse.for_new_member(axis, index, values, features),
             drift=None if self.drift is None else self.drift.for_new_member(axis),
         )
-        residuals = (values - fitted.fine.predict_mean(index)).float()
         similarities = tuple(
-            each.for_new_member(axis, index, residuals) for each in self._known_similarities
+            each.for_new_member(axis, index, fitted.residuals.float())
+            for each in self._known_similarities
         )
-        return fitted._with_similarities(similarities)
+        nearby = [each if at != axis else None for at, each in enumerate(self.nearby)]
+        if side.times is not None and axis in self.near_axes:
+            shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
+            nearby[axis] = Nearby.of(index, fitted.residuals, side.times, shape, axis)
+        return fitted._with(similarities, tuple(nearby))
 
     @property
     def _known_similarities(self) -> tuple[Similarity, ...]:
@@ -283,6 +270,7 @@ class ClosedForm:
             self.coarse.updated(index, values, shape, changed, features),
             self.pattern,
             self.drift,
+            self.near_axes,
         )
 
     def _updated_features(
@@ -309,45 +297,6 @@ class ClosedForm:
         return torch.cat(
             [places, places.new_zeros(len(places), width) if given is None else given], dim=1
         )
-
-
-def limit_rank(index: Tensor, rank: int) -> int:
-    """Limit the rank: a member has a vector for each other axis, all to be found from its cells."""
-    members = sum(len(column.unique()) for column in index.T)
-    cells, others = index.numel() / members, max(index.shape[1] - 1, 1)
-    return min(rank, max(1, round(cells / others / MIN_CELLS_PER_FACTOR)))
-
-
-def _features(places: Tensor, given: Tensor | None) -> tuple[Tensor, list[Block]]:
-    """Join places (N, K) and given features (N, P), with a last row for an unknown member."""
-    blocks = [Block(places.shape[1], PATTERN_START, uncertain=False)]
-    if given is not None and given.shape[1]:
-        blocks.append(Block(given.shape[1], GIVEN_START, uncertain=True))
-        places = torch.cat([places, given], dim=1)
-    return pad(places, (0, 0, 0, 1)), blocks
-
-
-def _sweep(
-    posterior: Posterior,
-    sums: Sequence[MemberSums],
-    index: Tensor,
-    values: Tensor,
-    sweeps: Sweeps,
-    *,
-    warm: bool,
-) -> None:
-    """Fit a posterior by sweeps; a warm one starts with the regression on its features."""
-    if warm:
-        for each in sums:
-            posterior.update_prior(each)
-    for _ in range(sweeps.even):
-        sweep(posterior, sums, values)
-    posterior.fit_noise_ratios(index, values)
-    weights = posterior.cell_weights(index)
-    assert weights is not None
-    weighted = [each.weighted(weights) for each in sums]
-    for _ in range(sweeps.uneven):
-        sweep(posterior, weighted, values)
 
 
 def _as_unknown(index: Tensor, axis: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,15 +17,28 @@ class Estimates:
     factors: Tensor  # (Q, 2), fine and coarse, relative to the base
     variances: Tensor  # (Q, 2), of biases and of the fine factors
     similar: Tensor  # (Q, D, 4), means and certainties by similar members of each axis
+    nearby: Tensor  # (Q, D, 2), by cells of the same member that are near in time
 
     @property
     def columns(self) -> Tensor:
-        """All estimates relative to the base, to be weighted: (Q, 3 + 2 D)."""
+        """All estimates relative to the base, to be weighted: (Q, 3 + 4 D)."""
         similar = self.similar[:, :, ::2].flatten(1).to(self.base)
-        return torch.cat([self.drift[:, None], self.factors, similar], dim=1)
+        nearby = self.nearby.flatten(1)
+        return torch.cat([self.drift[:, None], self.factors, similar, nearby], dim=1)
+
+    def only_near(self, axes: tuple[int, ...]) -> Estimates:
+        """Return the same without what cells near in time say of other axes' members."""
+        kept = torch.zeros_like(self.nearby)
+        kept[:, axes] = self.nearby[:, axes]
+        return replace(self, nearby=kept)
+
+
+USUAL_NEARBY = (0.2, 0.3)
+"""Usual weights of cells at the same time, and of those in a window."""
 
 
 def usual_weights(order: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return weights of ``Estimates.columns`` that suit most tables, and how far others are."""
-    weights, deviations = [1.0, 0.5, 0.5, *[0.2, 0.3] * order], [0.25] * 3 + [0.4] * 2 * order
+    weights = [1.0, 0.5, 0.5, *[0.2, 0.3] * order, *USUAL_NEARBY * order]
+    deviations = [0.25] * 3 + [0.4] * 2 * order + [0.25] * 2 * order
     return like.new_tensor(weights), like.new_tensor(deviations)

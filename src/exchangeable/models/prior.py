@@ -10,15 +10,16 @@ function of the observed cells and of what is known beside them, and relabelling
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.baselines.drift import Drift
-from exchangeable.models.closed_form import BIASES, ClosedForm, Schedule
-from exchangeable.models.estimates import Estimates, usual_weights
+from exchangeable.models.closed_form import BIASES, ClosedForm
+from exchangeable.models.estimates import USUAL_NEARBY, Estimates, usual_weights
+from exchangeable.models.factor_fit import Schedule
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.models.trust import FOLDS, Trial, Trust, find_trust
@@ -40,8 +41,8 @@ TARGET_HELD_OUT = 6000
 MAX_HOLDOUTS = 3
 """Parts that models are tried on; each takes as long as the fit."""
 
-MIN_DRIFT_GAIN = 2.0
-"""Standard errors by which drift must reduce the squared error on held-out cells to be kept."""
+MIN_GAIN = 2.0
+"""Standard errors by which what times say must reduce the squared error on held-out cells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +194,7 @@ def _fit(
     holdouts: list[Holdout] = []
     trials: list[Trial] = []
     with_drift = side.times is not None
+    near_axes = tuple(range(len(shape))) if side.times is not None else ()
     for part in range(parts):
         mask = shares.long() == part
         if not mask.any() or mask.all():
@@ -213,12 +215,18 @@ def _fit(
             budget,
             biases=biases.forget_members(),
             drift=drift,
+            near_axes=near_axes,
             sweeps=schedule.most,
         )
         if schedule.keep_similarities:
             fitted.compare_all()
+        trial, estimates = _try(fitted, index, values, side, mask, shares)
+        if not holdouts:
+            near_axes = _find_near_axes(trial, estimates)
+            trial = replace(trial, estimates=estimates.only_near(near_axes).columns)
+            fitted = fitted.only_near(near_axes)
         holdouts.append(Holdout(mask, fitted))
-        trials.append(_try(fitted, index, values, side, mask, shares))
+        trials.append(trial)
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
     fitted = ClosedForm.fit(
         index,
@@ -229,6 +237,7 @@ def _fit(
         budget,
         biases=biases,
         drift=_fit_drift(index, values, shape, side) if with_drift and holdouts else None,
+        near_axes=near_axes if holdouts else (),
         start=start,
         sweeps=schedule.all if start or not schedule.warm else schedule.most,
     )
@@ -265,9 +274,21 @@ def _gains(
     cells, truth = index[mask], values[mask]
     before = (truth - plain.predict_mean(cells)).square()
     after = (truth - effects[mask] - moving.predict_mean(cells)).square()
-    gain = before - after
+    return _is_gain(before - after)
+
+
+def _is_gain(gain: Tensor) -> bool:
+    """Whether squared errors (H,) fell by more than chance."""
     error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
-    return float(gain.mean()) > MIN_DRIFT_GAIN * error
+    return float(gain.mean()) > MIN_GAIN * error
+
+
+def _find_near_axes(trial: Trial, estimates: Estimates) -> tuple[int, ...]:
+    """Find the axes whose members' cells near in time tell something of held-out cells."""
+    before = trial.truth - trial.base - estimates.drift - estimates.factors.mean(dim=1)
+    near = estimates.nearby @ estimates.nearby.new_tensor(USUAL_NEARBY)  # (H, D)
+    gains = before.square()[:, None] - (before[:, None] - near).square()
+    return tuple(axis for axis, gain in enumerate(gains.T) if _is_gain(gain))
 
 
 def _try(
@@ -277,14 +298,15 @@ def _try(
     side: SideInformation,
     mask: Tensor,
     shares: Tensor,
-) -> Trial:
+) -> tuple[Trial, Estimates]:
     """Predict held-out cells, some of them if they are many."""
     late = shares[mask] % 1  # uniform in [0, 1)
     cells = mask.nonzero().squeeze(1)[late <= TARGET_HELD_OUT / max(len(late), 1)]
     times = None if side.times is None else side.times[cells]
     estimates = fitted.estimates(index[cells], times)
     fold = (FOLDS * ((1000 * shares[cells]) % 1)).long()
-    return Trial(values[cells], estimates.base, estimates.columns, estimates.variances, fold)
+    trial = Trial(values[cells], estimates.base, estimates.columns, estimates.variances, fold)
+    return trial, estimates
 
 
 def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:

@@ -1,0 +1,140 @@
+"""Fits of the factorizations that the prior is made of, to features of the members.
+
+Two of them: a fine one, and a coarse one of half the rank. Both weigh cells by the noise of their
+members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from exchangeable.baselines.factorization import MemberSums
+from exchangeable.baselines.posterior import Posterior, sweep
+from exchangeable.baselines.regression import Block
+from exchangeable.baselines.variational import (
+    START_PRECISION_WITH_FEATURES,
+    START_WITH_FEATURES,
+    with_factors,
+)
+
+PATTERN_START, GIVEN_START = 0.01, 0.001
+"""Sums of squares that the weights of the pattern and of given features have at least. With .1 for
+both, features of noise do harm; with .001 for both, Douban's pattern is switched off."""
+
+MIN_CELLS_PER_FACTOR = 5
+"""Cells that members have on average for each factor. With fewer, false factors stay on, which
+move with every cell that comes."""
+
+
+@dataclass(frozen=True)
+class Sweeps:
+    """Sweeps with the same noise everywhere, and then with that of the members."""
+
+    even: int
+    uneven: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Sweeps over most cells, to find the trust, and then over all of them."""
+
+    most: Sweeps
+    all: Sweeps
+    warm: bool
+    """Whether the fit to all cells starts from that to most. In a small table factors would depend
+    on which cells were held out."""
+    keep_similarities: bool = False
+    """Whether similarities found with most cells serve all: where nearly no cells were held out."""
+
+    @classmethod
+    def of(cls, cells: int) -> Schedule:
+        """Return the schedule for a table with this number of cells."""
+        if cells <= 50_000:
+            return cls(Sweeps(12, 6), Sweeps(12, 6), warm=False)
+        if cells <= 500_000:
+            return cls(Sweeps(8, 4), Sweeps(2, 2), warm=True)
+        return cls(Sweeps(4, 2), Sweeps(0, 2), warm=True, keep_similarities=True)
+
+
+class MemberFeatures(NamedTuple):
+    """What the vectors of an axis's members are regressed on."""
+
+    table: Tensor  # (N + 1, P); the last row is that of an unknown member
+    blocks: list[Block]
+
+    @classmethod
+    def of(cls, places: Tensor, given: Tensor | None) -> MemberFeatures:
+        """Join places (N, K) in the pattern and given features (N, P)."""
+        blocks = [Block(places.shape[1], PATTERN_START, uncertain=False)]
+        if given is not None and given.shape[1]:
+            blocks.append(Block(given.shape[1], GIVEN_START, uncertain=True))
+            places = torch.cat([places, given], dim=1)
+        return cls(pad(places, (0, 0, 0, 1)), blocks)
+
+
+def fit_factors(
+    index: Tensor,
+    values: Tensor,
+    sums: Sequence[MemberSums],
+    features: Sequence[MemberFeatures],
+    rank: int,
+    sweeps: Sweeps,
+    *,
+    biases: Posterior,
+    starts: tuple[Posterior, Posterior] | None = None,
+) -> tuple[Posterior, Posterior]:
+    """Fit fine and coarse factors; ``starts`` were fitted to nearly the same cells."""
+    warm = starts is not None
+    if starts is None:
+        fine = with_factors(
+            biases,
+            index,
+            values,
+            limit_rank(index, rank) if values.any() else 0,
+            START_WITH_FEATURES,
+            START_PRECISION_WITH_FEATURES,
+        )
+        starts = fine, fine.narrowed((fine.layout.rank + 1) // 2)
+    tables, blocks = zip(*features, strict=True)
+    fine, coarse = (each.with_features(tables, blocks) for each in starts)
+    _sweep(fine, sums, index, values, sweeps, warm=warm)
+    if coarse.layout == fine.layout:
+        return fine, fine
+    _sweep(coarse, sums, index, values, sweeps, warm=warm)
+    return fine, coarse
+
+
+def limit_rank(index: Tensor, rank: int) -> int:
+    """Limit the rank: a member has a vector for each other axis, all to be found from its cells."""
+    members = sum(len(column.unique()) for column in index.T)
+    cells, others = index.numel() / members, max(index.shape[1] - 1, 1)
+    return min(rank, max(1, round(cells / others / MIN_CELLS_PER_FACTOR)))
+
+
+def _sweep(
+    posterior: Posterior,
+    sums: Sequence[MemberSums],
+    index: Tensor,
+    values: Tensor,
+    sweeps: Sweeps,
+    *,
+    warm: bool,
+) -> None:
+    """Fit a posterior by sweeps; a warm one starts with the regression on its features."""
+    if warm:
+        for each in sums:
+            posterior.update_prior(each)
+    for _ in range(sweeps.even):
+        sweep(posterior, sums, values)
+    posterior.fit_noise_ratios(index, values)
+    weights = posterior.cell_weights(index)
+    assert weights is not None
+    weighted = [each.weighted(weights) for each in sums]
+    for _ in range(sweeps.uneven):
+        sweep(posterior, weighted, values)

@@ -24,8 +24,6 @@ Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 NAMES = ("ml-100k", "ml-1m", "flixster", "douban", "yahoo-music", "davis", "kiba", "lastfm-tags")
-COMPONENTS = 32
-"""Leading components of a similarity matrix that serve as features of its members."""
 SEEDS = (0, 1, 2)
 """Seeds of the random splits of tables without published ones."""
 VALIDATION = 0.05
@@ -68,6 +66,7 @@ def load(name: str) -> Problem:
 
 
 def _made(name: str) -> Problem:
+    from exchangeable.data.feature_columns import similarity_components
     from exchangeable.data.splits import by_share
     from exchangeable.datasets import load as load_dataset
 
@@ -83,21 +82,10 @@ def _made(name: str) -> Problem:
         tests = {split: np.sort(place[own.test]) for split, own in drawn.items()}
     features = {axis: own.values.astype(np.float64) for axis, own in dataset.features.items()}
     if name in ("davis", "kiba"):
-        features = {axis: components(own) for axis, own in dataset.graphs.items()}
+        features = {axis: similarity_components(own) for axis, own in dataset.graphs.items()}
     times = None if table.times is None else table.times[order]
     cells = table.index[order], table.values[order]
     return Problem(name, *cells, table.shape, table.scale, tests, features, times)
-
-
-def components(similarity: Floats) -> Floats:
-    """The leading components of how similar members are, with unit variance: (N, N) -> (N, F)."""
-    symmetric = (similarity + similarity.T) / 2
-    centred = symmetric - symmetric.mean(axis=0)
-    centred -= centred.mean(axis=1, keepdims=True)
-    values, vectors = np.linalg.eigh(centred)
-    leading = np.argsort(-np.abs(values))[:COMPONENTS]
-    weights = np.sqrt(np.abs(values[leading]) / np.abs(values[leading]).max())
-    return vectors[:, leading] * weights * np.sqrt(len(similarity))
 
 
 def save(problem: Problem, path: Path) -> None:

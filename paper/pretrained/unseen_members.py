@@ -89,7 +89,17 @@ def insteval() -> Problem:
 
 
 def frames(problem: Problem) -> dict[str, pl.DataFrame]:
-    """The features of a table, as users give them."""
+    """The features of a table, or similarities of its members, as users give them."""
+    if problem.name in ("davis", "kiba"):
+        from exchangeable.datasets import load
+
+        return {
+            AXES[axis]: pl.DataFrame(
+                {AXES[axis]: np.arange(len(own))}
+                | {str(member): own[:, member] for member in range(len(own))}
+            )
+            for axis, own in load(problem.name).graphs.items()
+        }
     return {
         AXES[axis]: pl.DataFrame(
             {AXES[axis]: np.arange(len(own))}

@@ -67,16 +67,6 @@ def test_a_problem_goes_through_its_file(tmp_path, monkeypatch):
     }
 
 
-def test_components_say_who_is_similar():
-    generator = np.random.default_rng(0)
-    groups = np.repeat([0, 1, 2], 20)
-    similar = (groups[:, None] == groups) + 0.05 * generator.random((60, 60))
-    found = problems.components(similar)
-    assert found.shape == (60, problems.COMPONENTS)
-    inside = np.linalg.norm(found[:20] - found[0], axis=1).mean()
-    assert np.linalg.norm(found[40:] - found[0], axis=1).mean() > 2 * inside
-
-
 @pytest.mark.parametrize("method", [*methods.METHODS, "bias"])
 def test_every_method_runs(method):
     changed = {} if methods.is_baseline(method) else dict(QUICK)

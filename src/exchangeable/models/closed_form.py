@@ -48,6 +48,8 @@ class ClosedForm:
     drift: Drift | None = None
     near_axes: tuple[int, ...] = ()
     """Axes whose members' cells are estimated from those near in time."""
+    has_cells: tuple[Tensor, ...] = ()
+    """Whether members have cells, (N_d + 1,) by axis; the last is unknown and has none."""
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], index: Tensor, values: Tensor) -> ClosedForm:
@@ -107,6 +109,7 @@ class ClosedForm:
             pattern,
             drift,
             near_axes,
+            _find_members(index, shape),
         )
 
     @cached_property
@@ -168,13 +171,15 @@ class ClosedForm:
         """Estimate cells (Q, D) at times (Q,), or the latest, by all models."""
         base, base_variance = self.biases.predict(index)
         fine, fine_variance = self.fine.predict(index)
-        # Biases do not know what features say of members without cells.
-        cold = self._is_cold(index)
+        coarse, (unseen, by_features) = self.coarse.predict_mean(index), self._find_unseen(index)
+        # Biases do not know what features say of members without cells, and factors know nothing
+        # of those without either: products of average vectors are no better than biases.
         base, base_variance = (
-            torch.where(cold, by_features, plain)
-            for by_features, plain in ((fine, base), (fine_variance, base_variance))
+            torch.where(by_features, by_factors, plain)
+            for by_factors, plain in ((fine, base), (fine_variance, base_variance))
         )
-        factors = torch.stack([fine - base, self.coarse.predict_mean(index) - base], dim=1)
+        factors = torch.stack([fine - base, coarse - base], dim=1)
+        factors *= ~(unseen & ~by_features)[:, None]
         drift = torch.zeros_like(base) if self.drift is None else self.drift.at(index, times)
         return Estimates(
             base,
@@ -192,14 +197,15 @@ class ClosedForm:
             return like.new_zeros(len(index), NEARBY_CHANNELS)
         return nearby.estimate(index, times)
 
-    def _is_cold(self, index: Tensor) -> Tensor:
-        """Whether a member of each cell has given features and no cells: (Q, D) -> (Q,)."""
-        cold = torch.zeros(len(index), dtype=torch.bool, device=index.device)
-        for axis, size in enumerate(self.shape):
-            if self.pattern is not None and self.side.given(axis, self.values) is not None:
-                sizes = pad(self.index[:, axis].bincount(minlength=size), (0, 1))
-                cold |= sizes[index[:, axis]] == 0
-        return cold
+    def _find_unseen(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether a member of each cell has no cells, and one has features instead: (Q,) each."""
+        unseen, by_features = torch.zeros(2, len(index), dtype=torch.bool, device=index.device)
+        for axis, has_cells in enumerate(self.has_cells):
+            empty = ~has_cells[index[:, axis]]
+            unseen = unseen | empty
+            if self.side.given(axis, self.values) is not None:
+                by_features = by_features | empty
+        return unseen, by_features
 
     def for_new_member(
         self, axis: int, index: Tensor, values: Tensor, side: SideInformation
@@ -222,6 +228,11 @@ class ClosedForm:
             fine=self.fine.for_new_member(axis, index, values, features),
             coarse=self.coarse.for_new_member(axis, index, values, features),
             drift=None if self.drift is None else self.drift.for_new_member(axis),
+            has_cells=(
+                *self.has_cells[:axis],
+                torch.tensor([len(index) > 0, False], device=index.device),
+                *self.has_cells[axis + 1 :],
+            ),
         )
         similarities = tuple(
             each.for_new_member(axis, index, fitted.residuals.float())
@@ -271,6 +282,7 @@ class ClosedForm:
             self.pattern,
             self.drift,
             self.near_axes,
+            _find_members(index, shape),
         )
 
     def _updated_features(
@@ -297,6 +309,12 @@ class ClosedForm:
         return torch.cat(
             [places, places.new_zeros(len(places), width) if given is None else given], dim=1
         )
+
+
+def _find_members(index: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """Find which members have cells, (N_d + 1,) by axis; the last is unknown and has none."""
+    pairs = zip(index.T, shape, strict=True)
+    return tuple(pad(column.bincount(minlength=size) > 0, (0, 1)) for column, size in pairs)
 
 
 def _as_unknown(index: Tensor, axis: int) -> Tensor:

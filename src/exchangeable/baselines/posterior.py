@@ -276,17 +276,15 @@ class Posterior:
 
         One that newly comes is as likely to be any as it will have cells, and on average it will
         have the values (E,) that others have: of what is observed, members choose what suits them,
-        which products of average vectors do not show. But where many members have a single cell
-        (Good and Turing), one without any is a light one more often than not. Given features shift
-        the mean, and the uncertainty of their weights counts.
+        which products of average vectors do not show. Given features shift the mean, and the
+        uncertainty of their weights counts.
         """
         axis, sizes = sums.axis, sums.sizes
         share = (sizes / sizes.sum()).to(self.means[axis])
-        light = float((sizes == 1).sum() / sizes.sum())
+        heavy = share_of_newcomers(sizes)
         means, spread = self.means[axis][:-1], self.covariances[axis][:-1]
         known = self.regressions[axis].given_means() if self.regressions else None
         away = means if known is None else means - known[:-1]
-        heavy = NEW_MEMBERS / (light + NEW_MEMBERS)
         centre = heavy * (share @ away)
         tables = list(self.means)
         tables[axis] = centre.expand_as(means) if known is None else centre + known[:-1]
@@ -331,6 +329,16 @@ class Posterior:
                 total = torch.zeros_like(ratios).index_add_(0, member, relative)
                 size = member.bincount(minlength=len(ratios))
                 self.noise_ratios[axis] = (total + NOISE_PRIOR_CELLS) / (size + NOISE_PRIOR_CELLS)
+
+
+def share_of_newcomers(sizes: Tensor) -> float:
+    """Return how likely a member without cells is one that newly comes, not a light one.
+
+    ``sizes`` (N,) are the cells of each member. Where many have a single one (Good and Turing),
+    there are many more who could have had one, too.
+    """
+    light = float((sizes == 1).sum() / sizes.sum())
+    return NEW_MEMBERS / (light + NEW_MEMBERS)
 
 
 def sweep(posterior: Posterior, sums: Sequence[MemberSums], values: Tensor) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.nearby import CHANNELS as NEARBY_CHANNELS
 from exchangeable.baselines.nearby import Nearby
 from exchangeable.baselines.pattern import Pattern
-from exchangeable.baselines.posterior import Posterior
+from exchangeable.baselines.posterior import Posterior, share_of_newcomers
 from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
 from exchangeable.baselines.variational import Bias
 from exchangeable.models.estimates import Estimates
@@ -30,6 +30,26 @@ from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInform
 from exchangeable.runtime.threads import MIN_SWEPT_CELLS, threads_for
 
 BIASES = Bias(tolerance=1e-4)
+
+
+class Presence(NamedTuple):
+    """Which members of an axis have cells."""
+
+    has_cells: Tensor  # (N + 1,) bool; the last is unknown and has none
+    newcomers: float
+    """How likely one without cells is one that newly comes."""
+
+    @classmethod
+    def by_axis(cls, index: Tensor, shape: tuple[int, ...]) -> tuple[Presence, ...]:
+        """Find the members of every axis that have cells (E, D)."""
+        sizes = [
+            column.bincount(minlength=size) for column, size in zip(index.T, shape, strict=True)
+        ]
+        return tuple(cls(pad(each > 0, (0, 1)), share_of_newcomers(each)) for each in sizes)
+
+    def for_new_member(self, cells: int) -> Presence:
+        """Return the same axis with one new member only, which has this number of cells."""
+        return Presence(self.has_cells.new_tensor([cells > 0, False]), self.newcomers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +68,8 @@ class ClosedForm:
     drift: Drift | None = None
     near_axes: tuple[int, ...] = ()
     """Axes whose members' cells are estimated from those near in time."""
-    has_cells: tuple[Tensor, ...] = ()
-    """Whether members have cells, (N_d + 1,) by axis; the last is unknown and has none."""
+    presence: tuple[Presence, ...] = ()
+    """Which members have cells, by axis."""
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], index: Tensor, values: Tensor) -> ClosedForm:
@@ -109,7 +129,7 @@ class ClosedForm:
             pattern,
             drift,
             near_axes,
-            _find_members(index, shape),
+            Presence.by_axis(index, shape),
         )
 
     @cached_property
@@ -171,15 +191,15 @@ class ClosedForm:
         """Estimate cells (Q, D) at times (Q,), or the latest, by all models."""
         base, base_variance = self.biases.predict(index)
         fine, fine_variance = self.fine.predict(index)
-        coarse, (unseen, by_features) = self.coarse.predict_mean(index), self._find_unseen(index)
+        believed, by_features = self._judge_members(index)
         # Biases do not know what features say of members without cells, and factors know nothing
-        # of those without either: products of average vectors are no better than biases.
+        # of newcomers without either: products of average vectors are no better than biases.
         base, base_variance = (
             torch.where(by_features, by_factors, plain)
             for by_factors, plain in ((fine, base), (fine_variance, base_variance))
         )
-        factors = torch.stack([fine - base, coarse - base], dim=1)
-        factors *= ~(unseen & ~by_features)[:, None]
+        factors = torch.stack([fine - base, self.coarse.predict_mean(index) - base], dim=1)
+        factors *= believed[:, None]
         drift = torch.zeros_like(base) if self.drift is None else self.drift.at(index, times)
         return Estimates(
             base,
@@ -197,15 +217,20 @@ class ClosedForm:
             return like.new_zeros(len(index), NEARBY_CHANNELS)
         return nearby.estimate(index, times)
 
-    def _find_unseen(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether a member of each cell has no cells, and one has features instead: (Q,) each."""
-        unseen, by_features = torch.zeros(2, len(index), dtype=torch.bool, device=index.device)
-        for axis, has_cells in enumerate(self.has_cells):
-            empty = ~has_cells[index[:, axis]]
-            unseen = unseen | empty
+    def _judge_members(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """How far to believe the factors of each cell, and whether features stand for cells: (Q,).
+
+        Factors of members without cells and features are believed as far as these are no newcomers.
+        """
+        believed = self.values.new_ones(len(index))
+        by_features = torch.zeros(len(index), dtype=torch.bool, device=index.device)
+        for axis, presence in enumerate(self.presence):
+            empty = ~presence.has_cells[index[:, axis]]
             if self.side.given(axis, self.values) is not None:
-                by_features = by_features | empty
-        return unseen, by_features
+                by_features |= empty
+            else:
+                believed = torch.where(empty, believed * (1 - presence.newcomers), believed)
+        return torch.where(by_features, 1.0, believed), by_features
 
     def for_new_member(
         self, axis: int, index: Tensor, values: Tensor, side: SideInformation
@@ -228,10 +253,10 @@ class ClosedForm:
             fine=self.fine.for_new_member(axis, index, values, features),
             coarse=self.coarse.for_new_member(axis, index, values, features),
             drift=None if self.drift is None else self.drift.for_new_member(axis),
-            has_cells=(
-                *self.has_cells[:axis],
-                torch.tensor([len(index) > 0, False], device=index.device),
-                *self.has_cells[axis + 1 :],
+            presence=(
+                *self.presence[:axis],
+                self.presence[axis].for_new_member(len(index)),
+                *self.presence[axis + 1 :],
             ),
         )
         similarities = tuple(
@@ -282,7 +307,7 @@ class ClosedForm:
             self.pattern,
             self.drift,
             self.near_axes,
-            _find_members(index, shape),
+            Presence.by_axis(index, shape),
         )
 
     def _updated_features(
@@ -309,12 +334,6 @@ class ClosedForm:
         return torch.cat(
             [places, places.new_zeros(len(places), width) if given is None else given], dim=1
         )
-
-
-def _find_members(index: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
-    """Find which members have cells, (N_d + 1,) by axis; the last is unknown and has none."""
-    pairs = zip(index.T, shape, strict=True)
-    return tuple(pad(column.bincount(minlength=size) > 0, (0, 1)) for column, size in pairs)
 
 
 def _as_unknown(index: Tensor, axis: int) -> Tensor:

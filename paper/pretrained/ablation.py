@@ -3,8 +3,9 @@
     python -m paper.pretrained.ablation           # validation cells
     python -m paper.pretrained.ablation --test    # test cells, to be looked at once
 
-Each row adds to the one before it. Differences to that are paired, on the same cells. The prior
-alone is the closed form that the network starts from, at the same cells.
+Each row adds to the one before it. Differences to that are paired, on the same cells. In the last
+row features are noise; its difference is to the row without features. The prior alone is the closed
+form that the network starts from, at the same cells.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -37,23 +38,48 @@ SPLITS = {**TESTS, "davis": "test", "kiba": "test"}
 TABLES = ("ml-100k", "ml-1m", "davis", "kiba")
 
 
+NOISE_COLUMNS = 20
+
+
 @dataclass(frozen=True)
 class Stage:
     """What a row lets the model read."""
 
     title: str
     pattern: bool = True
-    features: bool = False
+    features: Literal["none", "given", "noise"] = "none"
     times: bool = False
 
 
-def stages(problem: Problem) -> Iterator[Stage]:
-    yield Stage("values only", pattern=False)
-    yield Stage("and the pattern of cells")
+VALUES = Stage("values only", pattern=False)
+PATTERN = Stage("and the pattern of cells")
+FEATURES = Stage("and features", features="given")
+NOISE = Stage("features of noise", features="noise")
+
+
+def stages(problem: Problem) -> Iterator[tuple[Stage, Stage | None]]:
+    """Yield stages, each with the one that it is compared with."""
+    yield VALUES, None
+    yield PATTERN, VALUES
     if problem.features:
-        yield Stage("and features", features=True)
+        yield FEATURES, PATTERN
     if problem.times is not None:
-        yield Stage("and times", features=bool(problem.features), times=True)
+        yield Stage("and times", features="given", times=True), FEATURES
+    yield NOISE, PATTERN
+
+
+def frames_of(problem: Problem, stage: Stage) -> dict[str, pl.DataFrame] | None:
+    """The features that a stage reads."""
+    if stage.features == "none":
+        return None
+    if stage.features == "given":
+        return frames(problem)
+    generator = np.random.default_rng(0)
+    drawn = {
+        axis: generator.normal(size=(size, NOISE_COLUMNS))
+        for axis, size in enumerate(problem.shape)
+    }
+    return frames(replace(problem, name="noise", features=drawn))
 
 
 @contextmanager
@@ -87,7 +113,7 @@ def predict(
         completer.fit(
             cells,
             problem.values[seen],
-            features=frames(problem) if stage.features else None,
+            features=frames_of(problem, stage),
             times=at[0],
         )
         means, ends = (
@@ -110,7 +136,7 @@ def judge(name: str, split: str, *, test: bool) -> Iterator[dict[str, Any]]:
     seen, hidden, asked = problem.parts(split, 0)
     if test:
         seen, hidden = np.setdiff1d(np.arange(len(problem.values)), asked), asked
-    truth, before = problem.values[hidden], None
+    truth, answers = problem.values[hidden], dict[Stage, Floats]()
     title = TITLES[name] + ("" if split == SPLITS[name] else f" {split}")
     for model in ("bias", "bmf"):
         completer = Completer(model, device="cpu", scale=problem.scale.kind)
@@ -118,7 +144,7 @@ def judge(name: str, split: str, *, test: bool) -> Iterator[dict[str, Any]]:
             problem.index[hidden]
         )
         yield {"table": title, "row": model, "rmse": metrics.rmse(truth, means)}
-    for stage in stages(problem):
+    for stage, before in stages(problem):
         closed, means, ends = predict(problem, stage, seen, hidden)
         row = {
             "table": title,
@@ -128,9 +154,9 @@ def judge(name: str, split: str, *, test: bool) -> Iterator[dict[str, Any]]:
             "coverage": float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()),
         }
         if before is not None:
-            paired = metrics.paired_bootstrap(truth, means, before)
+            paired = metrics.paired_bootstrap(truth, means, answers[before])
             row["difference"] = [paired.low, paired.high]
-        before = means
+        answers[stage] = means
         yield row
 
 

@@ -201,9 +201,7 @@ def test_tiny_values_are_values():
     one = Completer("residual", scale="real", training=training).fit(cells, values)
     two = Completer("residual", scale="real", training=training).fit(cells, 1e-12 * values)
     found = two.predict(cells)
-    # Biases leave nothing here but rounding errors, which tell what the prior is tried on: that
-    # moves answers by 1.4e-6, and they are of float32.
-    np.testing.assert_allclose(1e-12 * one.predict(cells), found, rtol=1e-3, atol=1e-17)
+    np.testing.assert_allclose(1e-12 * one.predict(cells), found, rtol=1e-3, atol=1e-18)
 
 
 def test_whole_numbers_as_text_are_numbered_as_whole_numbers():

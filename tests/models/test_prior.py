@@ -158,7 +158,7 @@ def test_factors_that_are_only_noise_are_not_believed(seed):
         for mean, _ in (p.predict(asked) for p in (prior.fitted.biases, prior.fitted.fine, prior))
     ]
     assert errors[1] > 1.1 * errors[0]
-    assert errors[2] < 1.06 * errors[0]
+    assert errors[2] < 1.05 * errors[0]
     assert errors[2] - errors[0] < 0.1 * (errors[1] - errors[0])
 
 
@@ -418,7 +418,7 @@ def test_an_update_moves_the_prior_of_those_it_meets():
     before = ModelPredictor.of(trained, first).predict(asked).mean()
     far = (updated.predict(asked).mean() - fresh.predict(asked).mean()).square().mean()
     # The pattern of cells and the trust stay as they were, so that some of the way is left.
-    assert far < 0.5 * (before - fresh.predict(asked).mean()).square().mean()
+    assert far < 0.45 * (before - fresh.predict(asked).mean()).square().mean()
 
 
 def test_a_saved_completer_answers_the_same(tmp_path):

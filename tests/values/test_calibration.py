@@ -15,7 +15,8 @@ from exchangeable.completion.select import predict_and_rank
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
 from exchangeable.models import prior
-from exchangeable.models.closed_form import ClosedForm, Schedule, Sweeps
+from exchangeable.models.closed_form import ClosedForm
+from exchangeable.models.factor_fit import Schedule, Sweeps
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.calibration import SHARES, UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats

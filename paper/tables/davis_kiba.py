@@ -19,6 +19,8 @@ ROWS = [
     Row("Bayesian MF", [], "bmf"),
     Row("**ours**", [], "ours"),
     Row("**ours**, with similarities", [], "ours-with-features"),
+    Row("**pretrained**, finetuned", [], "finetuned"),
+    Row("**pretrained**, finetuned with similarities", [], "finetuned-with-features"),
 ]
 
 

@@ -27,7 +27,14 @@ ROWS = [
     Row("Bayesian MF", [], "bmf"),
     Row("ours, without prior", [], "ours-without-prior", first=True),
     Row("**ours**", [], "ours"),
+    Row("**ours**, with features and times", [], "ours-with-features", first=True),
     Row("**pretrained**, finetuned", [], "finetuned", first=True),
+    Row(
+        "**pretrained**, finetuned with features and times",
+        [],
+        "finetuned-with-features",
+        first=True,
+    ),
 ]
 
 

@@ -31,6 +31,7 @@ ROWS = [
     Row("Bayesian MF", [], "bmf"),
     Row("**ours**", [], "ours"),
     Row("**pretrained**, finetuned", [], "finetuned"),
+    Row("**pretrained**, finetuned with features and times", [], "finetuned-with-features"),
 ]
 
 

@@ -15,7 +15,7 @@ from exchangeable.completion.select import predict_and_rank
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
 from exchangeable.models import prior
-from exchangeable.models.closed_form import ClosedForm
+from exchangeable.models.closed_form import BIASES, ClosedForm
 from exchangeable.models.factor_fit import Schedule, Sweeps
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.calibration import SHARES, UNCALIBRATED, Calibration
@@ -151,11 +151,12 @@ def test_what_was_believed_without_cells_stays_when_factors_go_on_from_there(mon
     standard = reference.standardise(torch.from_numpy(cells.values))
     every = torch.from_numpy(cells.index)
     with torch.no_grad():
+        biases = BIASES.posterior_of(every, standard, cells.shape)
         alone, cold = (
-            ClosedForm.fit(*given, cells.shape, 3, sweeps=sweeps)
-            for *given, sweeps in (
-                (every[kept], standard[kept], large.most),
-                (every, standard, large.all),
+            ClosedForm.fit(*given, cells.shape, 3, biases=start, sweeps=sweeps)
+            for *given, start, sweeps in (
+                (every[kept], standard[kept], biases.forget_members(), large.most),
+                (every, standard, biases, large.all),
             )
         )
     for name in ("biases", "fine", "coarse"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -190,29 +191,22 @@ def _fit(
     divisions = max(MIN_PARTS, math.ceil(len(values) / MAX_PART))
     shares = divisions * pseudo_random_shares(values - biases.predict_mean(index))
     parts = min(math.ceil(TARGET_HELD_OUT / len(values) * divisions), MAX_HOLDOUTS)
+    masks = [mask for mask in (shares.long() == part for part in range(parts)) if mask.any()]
+    masks = [mask for mask in masks if not mask.all()]
     schedule = Schedule.of(len(values))
+    fit = partial(ClosedForm.fit, shape=shape, rank=rank, comparison_budget=budget)
+    drift = _find_drift(index, values, shape, side, masks[0]) if masks else None
+    with_drift = drift is not None
+    near_axes = tuple(range(len(shape))) if masks and side.times is not None else ()
     holdouts: list[Holdout] = []
     trials: list[Trial] = []
-    with_drift = side.times is not None
-    near_axes = tuple(range(len(shape))) if side.times is not None else ()
-    for part in range(parts):
-        mask = shares.long() == part
-        if not mask.any() or mask.all():
-            continue
-        seen, seen_values, seen_side = index[~mask], values[~mask], side.take(~mask)
-        drift = None
-        if with_drift:
-            drift = _fit_drift(seen, seen_values, shape, seen_side)
-            if not holdouts:
-                with_drift = _gains(drift, index, values, shape, side, mask)
-                drift = drift if with_drift else None
-        fitted = ClosedForm.fit(
-            seen,
-            seen_values,
-            shape,
-            rank,
-            seen_side,
-            budget,
+    for mask in masks:
+        seen = index[~mask], values[~mask]
+        if with_drift and holdouts:
+            drift = _fit_drift(*seen, shape, side.take(~mask))
+        fitted = fit(
+            *seen,
+            side=side.take(~mask),
             biases=biases.forget_members(),
             drift=drift,
             near_axes=near_axes,
@@ -228,16 +222,13 @@ def _fit(
         holdouts.append(Holdout(mask, fitted))
         trials.append(trial)
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
-    fitted = ClosedForm.fit(
+    fitted = fit(
         index,
         values,
-        shape,
-        rank,
-        side,
-        budget,
+        side=side,
         biases=biases,
-        drift=_fit_drift(index, values, shape, side) if with_drift and holdouts else None,
-        near_axes=near_axes if holdouts else (),
+        drift=_fit_drift(index, values, shape, side) if with_drift else None,
+        near_axes=near_axes,
         start=start,
         sweeps=schedule.all if start or not schedule.warm else schedule.most,
     )
@@ -255,18 +246,15 @@ def _fit_drift(
     return Drift.fit(index, values, side.times, shape)
 
 
-def _gains(
-    drift: Drift,
-    index: Tensor,
-    values: Tensor,
-    shape: tuple[int, ...],
-    side: SideInformation,
-    mask: Tensor,
-) -> bool:
-    """Whether biases with drift, fitted without the cells of a mask, predict these better."""
-    assert side.times is not None
+def _find_drift(
+    index: Tensor, values: Tensor, shape: tuple[int, ...], side: SideInformation, mask: Tensor
+) -> Drift | None:
+    """Fit drift without the cells of a mask; None where biases predict these as well without."""
+    if side.times is None:
+        return None
+    drift = _fit_drift(index[~mask], values[~mask], shape, side.take(~mask))
     if not drift.members:
-        return False
+        return None
     effects = drift.at(index, side.times)
     plain, moving = (
         BIASES.posterior_of(index[~mask], rest[~mask], shape) for rest in (values, values - effects)
@@ -274,7 +262,7 @@ def _gains(
     cells, truth = index[mask], values[mask]
     before = (truth - plain.predict_mean(cells)).square()
     after = (truth - effects[mask] - moving.predict_mean(cells)).square()
-    return _is_gain(before - after)
+    return drift if _is_gain(before - after) else None
 
 
 def _is_gain(gain: Tensor) -> bool:

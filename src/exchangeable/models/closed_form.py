@@ -25,7 +25,7 @@ from exchangeable.baselines.posterior import Posterior, share_of_newcomers
 from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
 from exchangeable.baselines.variational import Bias
 from exchangeable.models.estimates import Estimates
-from exchangeable.models.factor_fit import MemberFeatures, Sweeps, fit_factors
+from exchangeable.models.factor_fit import Regressors, Sweeps, fit_factors
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.runtime.threads import MIN_SWEPT_CELLS, threads_for
 
@@ -106,14 +106,13 @@ class ClosedForm:
             pattern = Pattern.of(sums) if start is None else start.pattern
             assert pattern is not None
             features = [
-                MemberFeatures.of(pattern.describe(each), side.given(each.axis, values))
+                Regressors.of(pattern.describe(each), side.given(each.axis, values))
                 for each in sums
             ]
             starts = None if start is None else (start.fine.grown(shape), start.coarse.grown(shape))
             fine, coarse = fit_factors(
                 index, values, sums, features, rank, sweeps, biases=biases, starts=starts
             )
-            biases = biases.grown(shape)
             for posterior in (biases, fine) if coarse is fine else (biases, fine, coarse):
                 for each in sums:
                     posterior.settle_empty_members(each, values)
@@ -168,11 +167,10 @@ class ClosedForm:
         """Return these models with the similarities of others, by nearly the same cells."""
         return self._with(other.similarities)
 
-    def compare_all(self) -> ClosedForm:
+    def compare_all(self) -> None:
         """Compute the similarities of all members now, not of those that are asked for."""
         for each in self._known_similarities:
             each.compare_all()
-        return self
 
     def _with(
         self,

@@ -62,14 +62,14 @@ class Schedule:
         return cls(Sweeps(4, 2), Sweeps(0, 2), warm=True, keep_similarities=True)
 
 
-class MemberFeatures(NamedTuple):
+class Regressors(NamedTuple):
     """What the vectors of an axis's members are regressed on."""
 
     table: Tensor  # (N + 1, P); the last row is that of an unknown member
     blocks: list[Block]
 
     @classmethod
-    def of(cls, places: Tensor, given: Tensor | None) -> MemberFeatures:
+    def of(cls, places: Tensor, given: Tensor | None) -> Regressors:
         """Join places (N, K) in the pattern and given features (N, P)."""
         blocks = [Block(places.shape[1], PATTERN_START, uncertain=False)]
         if given is not None and given.shape[1]:
@@ -82,7 +82,7 @@ def fit_factors(
     index: Tensor,
     values: Tensor,
     sums: Sequence[MemberSums],
-    features: Sequence[MemberFeatures],
+    features: Sequence[Regressors],
     rank: int,
     sweeps: Sweeps,
     *,

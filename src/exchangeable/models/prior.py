@@ -191,8 +191,8 @@ def _fit(
     divisions = max(MIN_PARTS, math.ceil(len(values) / MAX_PART))
     shares = divisions * pseudo_random_shares(values - biases.predict_mean(index))
     parts = min(math.ceil(TARGET_HELD_OUT / len(values) * divisions), MAX_HOLDOUTS)
-    masks = [mask for mask in (shares.long() == part for part in range(parts)) if mask.any()]
-    masks = [mask for mask in masks if not mask.all()]
+    masks = [shares.long() == part for part in range(parts)]
+    masks = [mask for mask in masks if mask.any() and not mask.all()]
     schedule = Schedule.of(len(values))
     fit = partial(ClosedForm.fit, shape=shape, rank=rank, comparison_budget=budget)
     drift = _find_drift(index, values, shape, side, masks[0]) if masks else None

@@ -251,11 +251,16 @@ def test_queries_with_times_are_predicted_at_these_times(here):
     assert frame["timestamp"].to_list() == [10, 90]
     early, late = frame["rating"]
     assert early + 0.5 < late
-    done("complete", "dated.csv", *given, "--out", "o.csv")
+    found = done("complete", "dated.csv", *given, "--out", "o.csv")
+    assert "time timestamp" in found.output
+    early, late = pl.read_csv("o.csv")["rating"]
+    assert early + 0.5 < late
+    done("complete", "dated.csv", "--time", "", *given, "--out", "o.csv")
     early, late = pl.read_csv("o.csv")["rating"]
     assert early == late
     (here / "asked.csv").write_text("user,film,timestamp\nu5,f3,10\nu5,f3,soon\n")
     refused = run("complete", "dated.csv", "--time", "timestamp", *given)
     assert refused.exit_code == 2
-    needed = "asked.csv: row 2: a number is needed in 'timestamp', but this is 'soon'"
+    needed = "asked.csv: row 2: a number, or a date written as the others, is needed in "
+    needed += "'timestamp', but this is 'soon'"
     assert refused.stderr == f"error: {needed}\n"

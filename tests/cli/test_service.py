@@ -1,5 +1,7 @@
 """The command serve: the features and times that a table is served with."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -87,7 +89,7 @@ def test_times_are_stored_with_the_cells(timed):
 
 def test_a_table_without_times_has_none_in_its_database(timed):
     store = open_store(timed)
-    prepare(store, features=())
+    prepare(store, options=replace(DEFAULTS, time=""), features=())
     assert "time" not in store.cells.columns
     assert store.read_table()[1].times is None
     store.close()

@@ -71,6 +71,24 @@ def test_a_new_member_is_recommended_by_its_features(described):
         plain.recommend("new", features={"trait": 1.0})
 
 
+def test_intervals_of_members_without_cells_hold_what_they_promise():
+    # Films differ much and cells of a film little, so hidden cells say nothing of hidden films.
+    generator = np.random.default_rng(1)
+    index = np.argwhere(generator.random((40, 300)) < 0.3)
+    film = generator.standard_gamma(0.5, size=300) * np.where(generator.random(300) < 0.3, 4, 1)
+    values = film[index[:, 1]] + 0.1 * generator.normal(size=len(index))
+    unseen = index[:, 1] >= 200
+    completer = Completer("pretrained", scale="real").fit(index[~unseen], values[~unseen])
+    for asked in (index[unseen], np.c_[index[unseen][:, 0] + 40, index[unseen][:, 1]]):
+        low, high = completer.predict_interval(asked).T
+        held = (low <= values[unseen]) & (values[unseen] <= high)
+        assert 0.72 < held.mean() < 0.88
+        within = completer.predict_interval(asked, 0.5)
+        assert ((low <= within[:, 0]) & (within[:, 1] <= high)).all()
+    seen = completer.predict_interval(index[~unseen])
+    assert np.median(seen[:, 1] - seen[:, 0]) < 0.5 * np.median(high - low)
+
+
 def test_baselines_refuse_features():
     with pytest.raises(InputError, match="features need a model that is trained, but this is vmf"):
         Completer("vmf").fit(CELLS, VALUES, features={"film": FILMS})

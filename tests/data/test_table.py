@@ -221,7 +221,7 @@ def test_columns_are_guessed_by_header_or_position_and_echoed(tmp_path):
     text = "rating,timestamp,movieId,userId\n4,99,Heat,ann\n5,98,Alien,bob\n"
     table = Table.read(write(tmp_path, "a.csv", text))
     assert (table.axes, table.value_name) == (("movieId", "userId"), "rating")
-    assert table.found[0] == "axes movieId, userId; value rating; ignored: timestamp"
+    assert table.found[0] == "axes movieId, userId; value rating; time timestamp"
     table = Table.read(write(tmp_path, "b.csv", "1,2,3,99\n4,5,6,98\n"), time=4)
     assert table.axes == ("column 1", "column 2")
     assert table.times.tolist() == [99.0, 98.0]
@@ -337,7 +337,7 @@ def test_a_merged_cell_has_the_time_of_the_row_it_came_from(how, time):
 
 def test_a_time_must_be_finite(tmp_path):
     text = "user,film,rating,timestamp\na,b,1,5\nc,d,2,inf\n"
-    with pytest.raises(InputError, match="line 3: a finite number is needed in 'timestamp'"):
+    with pytest.raises(InputError, match=r"line 3: a finite number is needed in 'timestamp'"):
         Table.read(write(tmp_path, "a.csv", text), time="timestamp")
 
 
@@ -413,3 +413,38 @@ def test_dates_as_labels_of_an_array_stay_dates():
     days = np.array([["2020-01-01", "2020-01-02"]], dtype="datetime64[ns]")
     labels = Table.of(days, [1.0]).vocabularies[0].labels
     assert str(labels[0]) == "2020-01-01 00:00:00"
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        (["2024-01-03", " 2024-01-04"], 86400),
+        (["2024-01-03T10:00:00Z", "2024-01-03T11:00:00Z"], 3600),
+        (["17.5", "20"], 2.5),
+    ],
+)
+def test_times_are_found_by_their_header_as_numbers_or_dates(written, seconds, tmp_path):
+    rows = [f"{n},{n},{n},{time}" for n, time in enumerate(written)]
+    table = Table.read(write(tmp_path, "a.csv", "\n".join(["user,film,rating,date", *rows])))
+    assert (table.time_name, table.times[1] - table.times[0]) == ("date", seconds)
+    assert table.found[0] == "axes user, film; value rating; time date"
+    columns = {"user": [0, 1], "film": [0, 1], "rating": [0.0, 1.0], "date": written}
+    np.testing.assert_array_equal(Table.of(pl.DataFrame(columns)).times, table.times)
+
+
+def test_a_column_that_is_called_a_time_but_holds_none_is_ignored(tmp_path):
+    path = write(tmp_path, "a.csv", "user,film,rating,time\na,b,1,late\nb,c,2,early")
+    table = Table.read(path)
+    assert table.times is None
+    assert table.found[0] == "axes user, film; value rating; ignored: time"
+    with pytest.raises(InputError, match=r"line 2: a number, or a date .* 'time', but .* 'late'"):
+        Table.read(path, time="time")
+    mixed = write(tmp_path, "b.csv", "user,film,rating,at\na,b,1,2024-01-03\nb,c,2,soon")
+    with pytest.raises(InputError, match=r"line 3: a number, or a date .* but this is 'soon'"):
+        Table.read(mixed, time="at")
+
+
+def test_dates_are_no_values():
+    days = pl.Series([0, 1]).cast(pl.Date)
+    with pytest.raises(InputError, match="numbers are needed in 'rating', but it holds Date"):
+        Table.of(pl.DataFrame({"user": [1, 2], "film": [1, 2], "rating": days}))

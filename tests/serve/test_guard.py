@@ -39,10 +39,10 @@ def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answere
     begun, go_on = threading.Semaphore(0), threading.Event()
     plain = engine.predict
 
-    def slow(cells, coverage):
+    def slow(cells, coverage, times):
         begun.release()
         go_on.wait(20)
-        return plain(cells, coverage)
+        return plain(cells, coverage, times)
 
     engine.predict = slow
     with TestClient(create_app(engine, limits=Limits(calls=2))) as client:
@@ -123,7 +123,7 @@ def test_pages_of_other_sites_are_given_nothing(client):
 def test_more_writers_than_are_let_in_hear_so_and_readers_are_let_in(engine):
     begun, go_on = threading.Event(), threading.Event()
     plain = engine.refresher.put
-    engine.refresher.put = lambda cells: begun.set() or (go_on.wait(20) and plain(cells))
+    engine.refresher.put = lambda *cells: begun.set() or (go_on.wait(20) and plain(*cells))
     with TestClient(create_app(engine, limits=Limits(writes=1))) as client:
         body = {"cells": [[["eve", FILM], 5]]}
         first = threading.Thread(target=lambda: client.put("/v1/interactions", json=body))

@@ -258,3 +258,44 @@ def test_the_schema_names_every_call(client):
         "/v1/predict", "/v1/recommend", "/v1/interactions", "/v1/members", "/v1/model",
         "/v1/complete", "/v1/look", "/health", "/ready", "/metrics",
     }  # fmt: skip
+
+
+def test_times_and_features_come_with_requests(tmp_path):
+    generator = np.random.default_rng(0)
+    cells = pl.DataFrame(np.argwhere(generator.random((12, 10)) < 0.7), schema=["user", "item"])
+    trait = generator.normal(size=12)
+    when = pl.Series(generator.integers(100, size=len(cells)), dtype=pl.Float64)
+    value = trait[cells["user"]] + 0.1 * generator.normal(size=len(cells))
+    frame = cells.with_columns(rating=pl.Series(value), timestamp=when)
+    users = pl.DataFrame({"user": range(12), "trait": trait})
+
+    def fit(table):
+        return Completer("pretrained").fit_table(table, features={"user": users})
+
+    engine = open_engine(tmp_path, frame, fit)
+    with TestClient(create_app(engine)) as client:
+        ask = {"cells": [[0, 0], [1, 1]]}
+        assert client.post("/v1/predict", json={**ask, "times": [3, 99.5]}).status_code == 200
+        short = client.post("/v1/predict", json={**ask, "times": [3]})
+        assert (short.status_code, "2 in all, but are 1" in short.text) == (422, True)
+        odd = client.post("/v1/predict", json={**ask, "times": ["soon", "later"]})
+        assert (odd.status_code, "but this is 'soon'" in odd.text) == (422, True)
+        means = []
+        for own in (-2, 2):
+            told = client.post("/v1/recommend", json={"features": {"trait": own}, "n": 10}).json()
+            means.append(np.mean([one["mean"] for one in told["recommended"]]))
+        assert means[1] > means[0] + 1
+        nobody = client.post("/v1/recommend", json={"n": 3})
+        assert (nobody.status_code, "ratings or features" in nobody.text) == (422, True)
+        written = {"cells": [[[50, 0], 1.5], [[0, 99], 0.5]], "times": [55, 7]}
+        assert client.put("/v1/interactions", json=written).status_code == 200
+        until(lambda: engine.refresher.behind == 0)
+        table = engine.store.read_table()[1]
+        assert sorted(table.times[-2:]) == [7, 55]
+        assert sorted(engine.snapshot.completer.table_.times[-2:]) == [7, 55]
+    engine.close()
+
+
+def test_times_need_a_table_that_has_some(client):
+    asked = client.post("/v1/predict", json={"cells": [[MEMBER, FILM]], "times": [5]})
+    assert (asked.status_code, "this one has none" in asked.text) == (422, True)

@@ -9,6 +9,7 @@ from tests.support.values import some_levels
 from exchangeable.errors import InputError
 from exchangeable.values.calibration import Calibration
 from exchangeable.values.distributions import (
+    Joined,
     LogisticMixture,
     Normal,
     OnLevels,
@@ -187,3 +188,15 @@ def test_real_values_have_no_probabilities():
         mixture().probabilities()
     with pytest.raises(InputError, match="scale with levels"):
         Normal(torch.zeros(1), torch.ones(1)).probabilities()
+
+
+def test_distributions_of_several_kinds_are_joined_in_the_places_of_their_cells():
+    parts = Normal(torch.tensor([1.0, 3.0]), torch.ones(2)), Normal(torch.zeros(1), torch.ones(1))
+    joined = Joined(((torch.tensor([2, 0]), parts[0]), (torch.tensor([1]), parts[1])))
+    assert joined.mean().tolist() == [3, 0, 1]
+    np.testing.assert_allclose(joined.quantile(0.5), [3, 0, 1])
+    ranks = joined.rank(torch.tensor([3.0, 0.0, 50.0]))
+    np.testing.assert_allclose(ranks, [0.5, 0.5, 1])
+    some = joined.take(torch.tensor([1, 0, 1]))
+    assert some.mean().tolist() == [0, 3, 0]
+    assert joined.bounds() is None

@@ -63,12 +63,12 @@ class Regression:
 
     def given_means(self) -> Tensor:
         """Return the part of the means that comes from given features: (N + 1, F)."""
-        columns = self._columns([block.uncertain for block in self.blocks])
+        columns = self.given_columns
         return self.features[:, columns] @ self.weights[columns]
 
     def variances(self, rows: Tensor) -> Tensor:
         """Return the variances of the means by given features, of members by number: (R, F)."""
-        columns = self._columns([block.uncertain for block in self.blocks])
+        columns = self.given_columns
         x = self.features[rows][:, columns]
         covariances = self.covariances[:, columns][:, :, columns]
         return torch.einsum("rp,fpq,rq->rf", x, covariances, x)
@@ -92,17 +92,14 @@ class Regression:
             second = self.weights.square() + self.covariances.diagonal(dim1=1, dim2=2).T
             sums = second.new_zeros(len(sizes), second.shape[1]).index_add_(0, block_of, second)
             self.precisions = (sizes + 1)[:, None] / (sums + starts[:, None])
-        columns = self._columns([block.uncertain for block in self.blocks])
+        columns = self.given_columns
         uncertain = self.covariances[:, columns][:, :, columns]
         return (uncertain * gram[columns][:, columns]).sum(dim=(1, 2))
 
-    def _columns(self, chosen: Sequence[bool]) -> Tensor:
-        """Return the columns of the chosen blocks."""
-        flags = [
-            flag
-            for block, flag in zip(self.blocks, chosen, strict=True)
-            for _ in range(block.width)
-        ]
+    @property
+    def given_columns(self) -> Tensor:
+        """The columns of given features, whose weights are uncertain."""
+        flags = [block.uncertain for block in self.blocks for _ in range(block.width)]
         return (
             torch.tensor(flags, dtype=torch.bool, device=self.features.device).nonzero().squeeze(1)
         )

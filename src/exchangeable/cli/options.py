@@ -29,7 +29,7 @@ Axes = Annotated[
     str | None, typer.Option(help="Label columns by name or number from 1, as in user,film.")
 ]
 Value = Annotated[str | None, typer.Option(help="Value column, by name or number.")]
-Time = Annotated[str | None, typer.Option(help="Time column, by name or number.")]
+Time = Annotated[str | None, typer.Option(help="Time column, by name or number; '' for none.")]
 Separator = Annotated[str | None, typer.Option(help="Text between two fields of a line.")]
 Header = Annotated[
     bool | None,

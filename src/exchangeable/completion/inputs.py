@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
-from exchangeable.data.frames import frame_of, numbers_of
+from exchangeable.data.frames import frame_of, times_of
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, missing_labels
 from exchangeable.errors import InputError
@@ -91,7 +91,7 @@ def encode_times(table: Table, X: Any, times: Any = None) -> Floats | None:
         if table.time_name not in frame.columns:
             return None
         column = frame[table.time_name]
-    return numbers_of("times", column).to_numpy(writable=True)
+    return times_of("times", column).to_numpy(writable=True)
 
 
 def check_columns(table: Table, frame: pl.DataFrame) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from torch import Tensor
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
+from exchangeable.completion.unseen import UnseenReading, try_unseen
 from exchangeable.data.features import TableFeatures
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
+from exchangeable.models.presence import find_unseen
 from exchangeable.models.prior import Prior, fit_prior
 from exchangeable.models.side_information import SideInformation
 from exchangeable.runtime.processes import ALONE, Processes
@@ -30,7 +33,7 @@ from exchangeable.training.trained_model import MEMBERS, TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats, encoder
-from exchangeable.values.distributions import Distribution
+from exchangeable.values.distributions import Distribution, Joined
 
 MAX_RANKED_CELLS = 6000
 """Cells of a large table's holdout that intervals are calibrated on."""
@@ -50,6 +53,8 @@ class ModelPredictor:
     calibration: Calibration = UNCALIBRATED
     prior: Prior | None = None
     """The prior of the memory, for cells at any time."""
+    whole: ModelPredictor | None = None
+    """The predictor of the whole table, where this one is of a new member."""
 
     @classmethod
     def of(
@@ -109,8 +114,42 @@ class ModelPredictor:
         with torch.inference_mode(), threads_for(cells, self.device):
             outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
         outputs = self.processes.all_gather(outputs, len(index))
-        distribution = self.trained.codec.read(outputs.double().cpu(), self.stats)
-        return self.calibration.apply(distribution)
+        return self._decode(outputs.double().cpu(), coordinates)
+
+    def _decode(self, outputs: Tensor, coordinates: Tensor) -> Distribution:
+        """Decode outputs (Q, O) of cells; of members without cells apart from others."""
+        if self.prior is None:
+            return self._read_seen(outputs, self.stats)
+        unseen = find_unseen(self.prior.fitted.presence, coordinates.to(self.device)).cpu()
+        if not unseen.any():
+            return self._read_seen(outputs, self.stats)
+        patterns, pattern = unseen.unique(dim=0, return_inverse=True)
+        parts: list[tuple[Tensor, Distribution]] = []
+        for number, flags in enumerate(patterns):
+            cells, axes = (pattern == number).nonzero().squeeze(1), flags.nonzero().flatten()
+            read = self._read_unseen(tuple(axes.tolist())) if len(axes) else self._read_seen
+            parts.append((cells, read(outputs[cells], self.stats)))
+        return Joined(tuple(parts))
+
+    def _read_seen(self, outputs: Tensor, stats: ValueStats) -> Distribution:
+        return self.calibration.apply(self.trained.codec.read(outputs, stats))
+
+    def _read_unseen(self, axes: tuple[int, ...]) -> UnseenReading:
+        """Return how cells are decoded whose members on some axes have no cells."""
+        if self.calibration == UNCALIBRATED:
+            return UnseenReading(self.trained.codec.without_correction, UNCALIBRATED)
+        whole = self.whole or self
+        assert whole.prior is not None
+        if axes not in whole._unseen:
+            whole._unseen[axes] = try_unseen(
+                whole.trained, whole.memory, whole.prior, whole.stats, axes
+            )
+        return whole._unseen[axes]
+
+    @cached_property
+    def _unseen(self) -> dict[tuple[int, ...], UnseenReading]:
+        """How members without cells are read, by axes, as far as it was asked."""
+        return {}
 
     def holdouts(
         self, cells: Cells, *, reread: bool = True
@@ -200,7 +239,7 @@ class ModelPredictor:
                 prior = prior.for_new_member(axis, observed.to(self.device), side)
             at_times = None if prior is None else prior.at(None)
             memory = self.trained.model.for_new_member(self.memory, axis, channels, prior=at_times)
-        return replace(self, memory=memory, prior=prior)
+        return replace(self, memory=memory, prior=prior, whole=self)
 
     def factors(self) -> tuple[Floats, ...]:
         # The last member of each axis is the spare one.

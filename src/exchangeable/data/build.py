@@ -16,7 +16,7 @@ from exchangeable.data import bad_lines, text, text_parser
 from exchangeable.data.column_roles import Roles, guess_roles
 from exchangeable.data.columns import Columns
 from exchangeable.data.duplicates import Rows, merge_duplicates
-from exchangeable.data.frames import frame_of, numbers_of
+from exchangeable.data.frames import frame_of, numbers_of, parse_times, times_of
 from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.parquet import is_parquet
@@ -43,6 +43,10 @@ def table_from_source(name: str, source: text.Source, options: TableOptions = _D
         return table_from_text(file, options)
     columns = Columns.of_parquet(name, source)
     roles = guess_roles(name, list(columns.types), options, titled=True)
+    if roles.time_is_guessed and roles.time is not None:
+        kind = columns.types[roles.time]
+        if parse_times(pl.Series([], dtype=kind)) is None or kind == pl.String:
+            roles = roles.without_time()
     others = OtherColumns.of_parquet(name, source, columns.types, roles.returned)
     columns = columns.as_numbers(roles.value, roles.time)
     return _build(columns, others, "polars", roles, options)
@@ -55,8 +59,12 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
         file = bad_lines.without_bad_lines(file)
     roles = guess_roles(layout.name, layout.columns, options, titled=layout.header)
     types: dict[str, Any] = dict.fromkeys(roles.axes, pl.String)
-    types |= {name: pl.Float64 for name in (roles.value, roles.time) if name is not None}
+    if roles.value is not None:
+        types[roles.value] = pl.Float64
+    if roles.time is not None:
+        types[roles.time] = pl.String
     frame, file = text_parser.parse_rows(file, types, options.skip_bad_lines)
+    frame, roles = _read_times(layout.name, frame, roles, file)
     others = OtherColumns.of_text(file, roles.returned)
     columns = Columns.of_frame(layout.name, frame, file)
     return _build(columns, others, "polars", roles, options)
@@ -74,13 +82,14 @@ def table_from_frame(
     if times is not None:
         frame, options = _with_times(frame, times, options)
     roles = guess_roles(name, frame.columns, options, titled=titled)
-    columns = {axis: frame[axis] for axis in roles.axes}
-    for column in (roles.value, roles.time):
-        if column is not None:
-            columns[column] = numbers_of(name, frame[column])
     others = OtherColumns.of_frame(frame, roles.returned)
-    used = Columns.of_frame(name, pl.DataFrame(columns))
-    return _build(used, others, native, roles, options)
+    columns = {axis: frame[axis] for axis in roles.axes}
+    if roles.value is not None:
+        columns[roles.value] = numbers_of(name, frame[roles.value])
+    if roles.time is not None:
+        columns[roles.time] = frame[roles.time]
+    used, roles = _read_times(name, pl.DataFrame(columns), roles)
+    return _build(Columns.of_frame(name, used), others, native, roles, options)
 
 
 def table_from_cells(
@@ -124,6 +133,21 @@ def _with_times(
     return frame.with_columns(column.rename(name)), replace(options, axes=axes, time=name)
 
 
+def _read_times(
+    name: str, frame: pl.DataFrame, roles: Roles, file: TextFile | None = None
+) -> tuple[pl.DataFrame, Roles]:
+    """Convert the column of times to numbers; one that was guessed may turn out to be none."""
+    if roles.time is None:
+        return frame, roles
+    times = parse_times(frame[roles.time])
+    if roles.time_is_guessed and (times is None or times.null_count() == len(times)):
+        return frame.drop(roles.time), roles.without_time()
+    if times is None:
+        where = Columns.of_frame(name, frame, file).where
+        times = times_of(name, frame[roles.time], where)
+    return frame.with_columns(times), roles
+
+
 def _build(
     columns: Columns, others: OtherColumns, native: str, roles: Roles, options: TableOptions
 ) -> Table:
@@ -165,7 +189,7 @@ def _build(
     )
     bad = columns.file.bad if columns.file else 0
     skipped = (f"{format_count(bad, 'bad line')} skipped",) if bad else ()
-    return replace(table, found=(roles.note, *skipped, *merge_notes, table.summary()))
+    return replace(table, found=(str(roles), *skipped, *merge_notes, table.summary()))
 
 
 def _select_rows(others: OtherColumns, rows: Rows) -> OtherColumns:

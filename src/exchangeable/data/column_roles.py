@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
@@ -75,22 +75,36 @@ MEMBER_NAMES = {
     "question",
     "member",
 }
+GUESSED_TIME_NAMES = TIME_NAMES - {"day", "month", "year"}
+"""Names of columns that are taken for the times of cells; a year may be that of a film."""
 KNOWN_NAMES = VALUE_NAMES | TIME_NAMES | MEMBER_NAMES
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The columns of a table by role, and a sentence that names them."""
+    """The columns of a table by role."""
 
+    columns: tuple[str, ...]
     axes: tuple[str, ...]
     value: str | None
     time: str | None
-    note: str
+    time_is_guessed: bool = False
+    """Whether a column that holds no times is ignored rather than refused."""
 
     @property
     def returned(self) -> tuple[str | None, ...]:
         """The columns that a table returns itself: labels and values."""
         return (*self.axes, self.value)
+
+    def without_time(self) -> Roles:
+        return replace(self, time=None)
+
+    def __str__(self) -> str:
+        ignored = [c for c in self.columns if c not in (*self.returned, self.time)]
+        value = f"value {self.value}" if self.value else "no value column: every row is a 1"
+        parts = [f"axes {', '.join(self.axes)}", value]
+        parts += [f"time {self.time}"] if self.time else []
+        return "; ".join([*parts, *([f"ignored: {', '.join(ignored)}"] if ignored else [])])
 
 
 def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, titled: bool) -> Roles:
@@ -100,7 +114,7 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
         raise InputError(f"{name}: two columns or more are needed, but there is {len(columns)}")
     lower = {c: c.strip().lower() for c in columns}
     value = None if options.value is None else _find_column(name, columns, options.value)
-    time = None if options.time is None else _find_column(name, columns, options.time)
+    time = _find_column(name, columns, options.time) if options.time else None
     if axes is not None:
         labels = [_find_column(name, columns, axis) for axis in axes]
     else:
@@ -130,13 +144,11 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
         timeless = [c for c in rest if c in after and not (titled and lower[c] in TIME_NAMES)]
         guess = scored or timeless
         value = guess[0] if guess else None
-    used = {*labels, value, time}
-    ignored = [c for c in columns if c not in used]
-    note = f"axes {', '.join(labels)}; " + (
-        f"value {value}" if value else "no value column: every row is a 1"
-    )
-    note += f"; ignored: {', '.join(ignored)}" if ignored else ""
-    return Roles(tuple(labels), value, time, note)
+    guessed = options.time is None and titled
+    if guessed:
+        rest = [c for c in columns if c not in labels and c != value]
+        time = next((c for c in rest if lower[c] in GUESSED_TIME_NAMES), None)
+    return Roles(tuple(columns), tuple(labels), value, time, guessed)
 
 
 def _find_column(name: str, columns: Sequence[str], choice: str | int) -> str:

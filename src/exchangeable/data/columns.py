@@ -14,7 +14,7 @@ import polars as pl
 
 from exchangeable.arrays.cells import Floats, Index
 from exchangeable.data import bad_lines, parquet
-from exchangeable.data.frames import numbers_of
+from exchangeable.data.frames import numbers_of, times_of
 from exchangeable.data.text import Source, TextFile
 from exchangeable.data.vocabulary import Vocabulary, missing_labels
 from exchangeable.errors import InputError
@@ -57,15 +57,17 @@ class Columns:
 
         return cls(name, types, rows, blocks)
 
-    def as_numbers(self, *columns: str | None) -> Columns:
-        """Convert columns to floats, null where a value is missing; raise if a type forbids it."""
-        for column in columns:
+    def as_numbers(self, value: str | None, time: str | None) -> Columns:
+        """Convert columns to floats, null where one is missing; raise if a type forbids it."""
+        converters = {value: numbers_of, time: times_of}
+        for column, convert in converters.items():
             if column is not None:
-                numbers_of(self.name, pl.Series(column, [], dtype=self.types[column]))
+                convert(self.name, pl.Series(column, [], dtype=self.types[column]))
 
         def blocks(column: str) -> Iterator[pl.Series]:
+            convert = converters.get(column)
             for block in self.blocks(column):
-                yield numbers_of(self.name, block) if column in columns else block
+                yield block if convert is None else convert(self.name, block)
 
         return replace(self, blocks=blocks)
 

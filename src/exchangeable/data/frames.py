@@ -1,8 +1,8 @@
-"""Frames of any kind in, polars inside, the same kind out; narwhals converts them."""
+"""Frames of any kind in, polars inside, the same kind out, by narwhals; and columns as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -67,7 +67,7 @@ def _polars_series(column: Any, name: str) -> pl.Series:
 
 
 def numbers_of(name: str, column: pl.Series) -> pl.Series:
-    """Convert a column to floats, dates to seconds; NaN is a missing value, as in pandas."""
+    """Convert a column to floats; NaN is a missing value, as in pandas."""
     if column.dtype == pl.Boolean:
         raise InputError(
             f"{name}: numbers are needed in {column.name!r}, but it holds booleans; write 1 and 0"
@@ -76,13 +76,73 @@ def numbers_of(name: str, column: pl.Series) -> pl.Series:
         isinstance(v, int | float) and not isinstance(v, bool) for v in column if v is not None
     ):
         column = pl.Series(column.name, [None if v is None else float(v) for v in column])
-    if column.dtype in (pl.Date, pl.Datetime):
-        column = column.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
     if column.dtype != pl.Null and not column.dtype.is_numeric():
         raise InputError(
             f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}"
         )
     return column.cast(pl.Float64).fill_nan(None)
+
+
+def times_of(
+    name: str, column: pl.Series, where: Callable[[int], str] = lambda row: f"row {row + 1}"
+) -> pl.Series:
+    """Convert a column to floats, dates to seconds; raise with the first row that is neither.
+
+    Errors call the source of the column ``name``, and a row as ``where`` does.
+    """
+    times = parse_times(column)
+    if times is not None:
+        return times
+    if column.dtype != pl.String:
+        raise InputError(
+            f"{name}: numbers or dates are needed in {column.name!r}, but it holds {column.dtype}"
+        )
+    row = _first_bad_row(column)
+    raise InputError(
+        f"{name}: {where(row)}: a number, or a date written as the others, is needed in "
+        f"{column.name!r}, but this is {column[row]!r}"
+    )
+
+
+def parse_times(column: pl.Series) -> pl.Series | None:
+    """Convert a column to floats, dates to seconds; None if it holds neither numbers nor dates."""
+    if column.dtype == pl.String:
+        text = _strip(column)
+        numbers = text.cast(pl.Float64, strict=False)
+        if numbers.null_count() == text.null_count():
+            return numbers.fill_nan(None)
+        dates = _parse_dates(text)
+        if dates is None or dates.null_count() > text.null_count():
+            return None
+        column = dates
+    if column.dtype in (pl.Date, pl.Datetime):
+        column = column.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
+    if column.dtype != pl.Null and not column.dtype.is_numeric():
+        return None
+    return column.cast(pl.Float64).fill_nan(None)
+
+
+def _strip(column: pl.Series) -> pl.Series:
+    """Remove blanks around text; nothing but blanks is no text."""
+    text = column.str.strip_chars()
+    return text.set(text == "", None)
+
+
+def _parse_dates(text: pl.Series) -> pl.Series | None:
+    """Convert dates, null where one is not written as the first; None if that is no date."""
+    try:
+        return text.str.to_datetime(time_unit="us", strict=False)
+    except pl.exceptions.PolarsError:
+        return None
+
+
+def _first_bad_row(column: pl.Series) -> int:
+    """Return the first row that is not of the kind of the first one: a number, or such a date."""
+    text = _strip(column)
+    numbers = text.cast(pl.Float64, strict=False)
+    first = int(text.is_not_null().arg_max() or 0)
+    known = _parse_dates(text) if numbers[first] is None else numbers
+    return first if known is None else int((known.is_null() & text.is_not_null()).arg_max() or 0)
 
 
 def native_frame(data: dict[str, pl.Series], native: str) -> Any:

@@ -25,6 +25,7 @@ class TableOptions:
     """The label columns."""
     value: str | int | None = None
     time: str | int | None = None
+    """The column of times; by default one whose title says so, and none if empty."""
     separator: str | None = None
     """The character between two fields of a line, or ``::``."""
     header: bool | None = None

@@ -8,7 +8,7 @@ import polars as pl
 
 from exchangeable.arrays.cells import Floats
 from exchangeable.data import parquet, text
-from exchangeable.data.frames import numbers_of
+from exchangeable.data.frames import times_of
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table
 from exchangeable.data.text_parser import parse
@@ -43,20 +43,10 @@ def read_queries(path: Path, table: Table) -> tuple[pl.DataFrame, Floats | None,
 
 
 def _read_times(name: str, frame: pl.DataFrame, time: str | None) -> Floats | None:
-    """Return the times of rows (R,), which are numbers; None where there is no such column."""
+    """Return the times of rows (R,), as numbers; None where there is no such column."""
     if time is None or time not in frame.columns:
         return None
-    column = frame[time]
-    if column.dtype == pl.String:
-        column = column.str.strip_chars().cast(pl.Float64, strict=False)
-        wrong = (column.is_null() & frame[time].is_not_null()).arg_true()
-        if len(wrong):
-            row = int(wrong[0])
-            raise InputError(
-                f"{name}: row {row + 1}: a number is needed in {time!r}, but this is "
-                f"{frame[time][row]!r}"
-            )
-    return numbers_of(name, column).to_numpy(writable=True)
+    return times_of(name, frame[time]).to_numpy(writable=True)
 
 
 def _read_text(name: str, source: text.Source, table: Table) -> pl.DataFrame:

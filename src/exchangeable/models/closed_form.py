@@ -8,48 +8,30 @@ what is left of cells near in time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from exchangeable.baselines.drift import Drift
 from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.nearby import CHANNELS as NEARBY_CHANNELS
 from exchangeable.baselines.nearby import Nearby
 from exchangeable.baselines.pattern import Pattern
-from exchangeable.baselines.posterior import Posterior, share_of_newcomers
+from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
+from exchangeable.baselines.unseen import without_own_cells
 from exchangeable.baselines.variational import Bias
 from exchangeable.models.estimates import Estimates
 from exchangeable.models.factor_fit import Regressors, Sweeps, fit_factors
+from exchangeable.models.presence import Presence, judge_members
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.runtime.threads import MIN_SWEPT_CELLS, threads_for
 
 BIASES = Bias(tolerance=1e-4)
-
-
-class Presence(NamedTuple):
-    """Which members of an axis have cells."""
-
-    has_cells: Tensor  # (N + 1,) bool; the last is unknown and has none
-    newcomers: float
-    """How likely one without cells is one that newly comes."""
-
-    @classmethod
-    def by_axis(cls, index: Tensor, shape: tuple[int, ...]) -> tuple[Presence, ...]:
-        """Find the members of every axis that have cells (E, D)."""
-        sizes = [
-            column.bincount(minlength=size) for column, size in zip(index.T, shape, strict=True)
-        ]
-        return tuple(cls(pad(each > 0, (0, 1)), share_of_newcomers(each)) for each in sizes)
-
-    def for_new_member(self, cells: int) -> Presence:
-        """Return the same axis with one new member only, which has this number of cells."""
-        return Presence(self.has_cells.new_tensor([cells > 0, False]), self.newcomers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +171,8 @@ class ClosedForm:
         """Estimate cells (Q, D) at times (Q,), or the latest, by all models."""
         base, base_variance = self.biases.predict(index)
         fine, fine_variance = self.fine.predict(index)
-        believed, by_features = self._judge_members(index)
+        described = [self.side.given(a, self.values) is not None for a in range(len(self.shape))]
+        believed, by_features = judge_members(self.presence, described, index, like=base)
         # Biases do not know what features say of members without cells, and factors know nothing
         # of newcomers without either: products of average vectors are no better than biases.
         base, base_variance = (
@@ -208,27 +191,35 @@ class ClosedForm:
             torch.stack([self._near(each, index, times, base) for each in self.nearby], dim=1),
         )
 
+    def estimates_of_unseen(
+        self, index: Tensor, axes: Sequence[int], times: Tensor | None = None
+    ) -> Estimates:
+        """Estimate cells (Q, D) as if their members of some axes had no cells, only features.
+
+        The last member of each axis has neither.
+        """
+        unseen = index.clone()
+        unseen[:, [*axes]] = index.new_tensor(self.shape)[[*axes]] - 1
+        estimates = self.estimates(unseen, times)
+        described = [axis for axis in axes if self.side.given(axis, self.values) is not None]
+        if not described:
+            return estimates
+        fine, coarse = self.fine, self.coarse
+        for axis in described:
+            members = index[:, axis].unique()
+            unseen[:, axis] = index[:, axis]
+            fine, coarse = (without_own_cells(each, axis, members) for each in (fine, coarse))
+        base, variance = fine.predict(unseen)
+        factors = torch.stack([torch.zeros_like(base), coarse.predict_mean(unseen) - base], dim=1)
+        variances = torch.stack([variance, variance], dim=1)
+        return replace(estimates, base=base, factors=factors, variances=variances)
+
     @staticmethod
     def _near(nearby: Nearby | None, index: Tensor, times: Tensor | None, like: Tensor) -> Tensor:
         """Estimate cells by those near in time: (Q, 2); 0 where none are compared."""
         if nearby is None:
             return like.new_zeros(len(index), NEARBY_CHANNELS)
         return nearby.estimate(index, times)
-
-    def _judge_members(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """How far to believe the factors of each cell, and whether features stand for cells: (Q,).
-
-        Factors of members without cells and features are believed as far as these are no newcomers.
-        """
-        believed = self.values.new_ones(len(index))
-        by_features = torch.zeros(len(index), dtype=torch.bool, device=index.device)
-        for axis, presence in enumerate(self.presence):
-            empty = ~presence.has_cells[index[:, axis]]
-            if self.side.given(axis, self.values) is not None:
-                by_features |= empty
-            else:
-                believed = torch.where(empty, believed * (1 - presence.newcomers), believed)
-        return torch.where(by_features, 1.0, believed), by_features
 
     def for_new_member(
         self, axis: int, index: Tensor, values: Tensor, side: SideInformation

@@ -10,6 +10,7 @@ function of the observed cells and of what is known beside them, and relabelling
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -97,13 +98,33 @@ class Prior:
 
     def __call__(self, index: Tensor, times: Tensor | None = None) -> Tensor:
         """Return the channels of cells, in units of the values' spread: (Q, D) -> (Q, K)."""
-        estimates = self.fitted.estimates(index, times)
+        return self._channels(self.fitted.estimates(index, times))
+
+    def _channels(self, estimates: Estimates) -> Tensor:
         mean, variance = self._combine(estimates)
         deviation = variance.sqrt()
         channels = [self._locate(mean, deviation), deviation, estimates.base - mean]
         channels += [(estimates.base - mean + column) for column in estimates.factors.T]
         shared = torch.stack(channels, dim=1).float()
         return torch.cat([shared, estimates.similar.flatten(1).float()], dim=1)
+
+    def of_unseen(self, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Predict observed cells as if their members on some axes had no cells.
+
+        Return the positions of the cells, held-out ones where there are any, and their channels.
+        """
+        every, times = self.fitted, self.fitted.side.times
+        trials = [(holdout.mask.nonzero().squeeze(1), holdout.fitted) for holdout in self.holdouts]
+        trials = trials or [(torch.arange(len(every.values), device=every.index.device), every)]
+        positions, channels = [], []
+        for cells, fitted in trials:
+            shares = pseudo_random_shares(every.residuals[cells])
+            some = cells[shares.argsort(stable=True)[:TARGET_HELD_OUT]]
+            at = None if times is None else times[some]
+            estimates = fitted.estimates_of_unseen(every.index[some], axes, at)
+            positions.append(some)
+            channels.append(self._channels(estimates))
+        return torch.cat(positions), torch.cat(channels)
 
     def predict(self, index: Tensor, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Predict mean and variance of cells, noise included."""
@@ -262,10 +283,10 @@ def _find_drift(
     cells, truth = index[mask], values[mask]
     before = (truth - plain.predict_mean(cells)).square()
     after = (truth - effects[mask] - moving.predict_mean(cells)).square()
-    return drift if _is_gain(before - after) else None
+    return drift if is_gain(before - after) else None
 
 
-def _is_gain(gain: Tensor) -> bool:
+def is_gain(gain: Tensor) -> bool:
     """Whether squared errors (H,) fell by more than chance."""
     error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
     return float(gain.mean()) > MIN_GAIN * error
@@ -276,7 +297,7 @@ def _find_near_axes(trial: Trial, estimates: Estimates) -> tuple[int, ...]:
     before = trial.truth - trial.base - estimates.drift - estimates.factors.mean(dim=1)
     near = estimates.nearby @ estimates.nearby.new_tensor(USUAL_NEARBY)  # (H, D)
     gains = before.square()[:, None] - (before[:, None] - near).square()
-    return tuple(axis for axis, gain in enumerate(gains.T) if _is_gain(gain))
+    return tuple(axis for axis, gain in enumerate(gains.T) if is_gain(gain))
 
 
 def _try(

@@ -11,15 +11,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from operator import methodcaller
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictor import read_predictions
+from exchangeable.completion.predictor import MEAN, PROBABILITIES, interval_ends, read_predictions
 from exchangeable.completion.recommend import (
     Recommendations,
     RecommendQuery,
@@ -29,7 +28,7 @@ from exchangeable.completion.recommend import (
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
-from exchangeable.serve.facts import Cell, Label
+from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot
 from exchangeable.serve.store import Store
@@ -40,7 +39,6 @@ MAX_CANDIDATES = 1_000_000
 """Maximum number of cells compared for one recommendation."""
 _UNUSED_LABELS: dict[bool, Label] = {False: "\x00", True: -(2**62)}
 """Labels that no member can have, by whether labels are whole numbers: for new members."""
-_MEAN = methodcaller("mean")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +90,22 @@ class Engine:
         self._workers.shutdown(wait=False, cancel_futures=True)
         self.store.close()
 
-    def predict(self, cells: Sequence[Cell], coverage: float) -> tuple[Predictions, Snapshot]:
-        """Mean, interval and, on a scale with levels, probabilities of cells."""
+    def predict(
+        self, cells: Sequence[Cell], coverage: float, times: Sequence[Time] | None = None
+    ) -> tuple[Predictions, Snapshot]:
+        """Mean, interval and, on a scale with levels, probabilities of cells.
+
+        ``times`` are those of the cells; without them they are the latest.
+        """
         snapshot = self.snapshot
         completer = snapshot.ready
         index = self._index(snapshot, cells)
-        tail = (1 - coverage) / 2
-        statistics = [_MEAN, *(methodcaller("quantile", share) for share in (tail, 1 - tail))]
+        at = None if times is None else self.store.facts.read_times(times, len(cells))
+        statistics = [MEAN, *interval_ends(coverage)]
         if completer.levels_:
-            statistics.append(methodcaller("probabilities"))
+            statistics.append(PROBABILITIES)
         mean, low, high, *probabilities = self._compute(
-            lambda: read_predictions(completer.predictor_, index, *statistics)
+            lambda: read_predictions(completer.predictor_, index, *statistics, times=at)
         )
         return Predictions(mean, low, high, probabilities[0] if probabilities else None), snapshot
 
@@ -114,9 +117,10 @@ class Engine:
         given: Mapping[str, Label],
         n: int,
         *,
+        features: Mapping[str, Any] | None = None,
         why: bool = False,
     ) -> tuple[list[RecommendedCell], Snapshot]:
-        """Rank the unobserved cells of a member, or of a new member with these ratings."""
+        """Rank the unobserved cells of a member, or of a new one with these ratings or features."""
         snapshot = self.snapshot
         completer = snapshot.ready
         table = completer.table_
@@ -135,7 +139,7 @@ class Engine:
             raise InputError("every rating must be of another member, but one comes twice")
         self._check_members(snapshot, other, list(rated))
         unused = _UNUSED_LABELS[self.store.facts.whole[axis]]
-        query = RecommendQuery(unused, n, axis, rated, {}, completer.duplicates)
+        query = RecommendQuery(unused, n, axis, rated, {}, completer.duplicates, features)
 
         def rank() -> list[RecommendedCell]:
             best = _rank(snapshot, query)
@@ -240,7 +244,7 @@ def _explain(
 
     def means(included: Mask) -> Floats | None:
         predictor = completer.predictor_.for_new_member(axis, index[included], values[included])
-        return None if predictor is None else read_predictions(predictor, queries, _MEAN)[0]
+        return None if predictor is None else read_predictions(predictor, queries, MEAN)[0]
 
     included = np.ones(len(index), dtype=bool)
     with_all = means(included)

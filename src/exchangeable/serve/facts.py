@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exchangeable.arrays.cells import Floats
+from exchangeable.data.frames import times_of
 from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
 from exchangeable.values.scale import Kind, Scale
 
 Label = str | int
 Cell = tuple[Label, ...]
 """Labels of a cell's members, one for each axis."""
+Time = float | str
+"""A time as the table has it, or a date."""
 
 MAX_LABEL_LENGTH = 500
 """Maximum number of characters of a label."""
@@ -83,6 +89,14 @@ class Facts:
         """A label with the type of its axis: 7 and "7" are one label."""
         text = self.to_text(axis, label)
         return int(text) if self.whole[axis] else text
+
+    def read_times(self, times: Sequence[Time], cells: int) -> Floats:
+        """Convert times to numbers, one for each of ``cells`` cells."""
+        if self.time is None:
+            raise InputError("times need a table with times, but this one has none")
+        if len(times) != cells:
+            raise InputError(f"times must be one per cell, {cells} in all, but are {len(times)}")
+        return times_of("times", column_of(self.time, list(times))).to_numpy(writable=True)
 
     def check_length(self, cell: Cell) -> None:
         """Raise unless a cell has one label per axis."""

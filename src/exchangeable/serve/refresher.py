@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import repeat
 from operator import methodcaller
 
 import numpy as np
@@ -26,7 +28,7 @@ from exchangeable.completion.predictor import read_predictions
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve.facts import Cell, Label
+from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
 from exchangeable.serve.store import Store
 
@@ -78,15 +80,17 @@ class Refresher:
 
     # Changes -----------------------------------------------------------------------------
 
-    def put(self, cells: Sequence[tuple[Cell, float]]) -> int:
-        """Write cells, and return the version that contains them."""
+    def put(self, cells: Sequence[tuple[Cell, float]], times: Sequence[Time] | None = None) -> int:
+        """Write cells, and their times, and return the version that contains them."""
         values = np.array([value for _, value in cells], dtype=np.float64)
         if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fit.MAX_VALUE:
             raise InputError(f"values must be numbers of at most {fit.MAX_VALUE:g} in size")
         self.store.facts.scale.check(values)
+        at = None if times is None else self.store.facts.read_times(times, len(cells))
         with self._writer():
-            version = self.store.put(cells)
-            self._enqueue(Change(version, tuple(cells)))
+            version = self.store.put(cells, at)
+            own = None if at is None else tuple(at.tolist())
+            self._enqueue(Change(version, tuple(cells), own))
         return version
 
     def delete_cell(self, cell: Cell) -> tuple[int, int]:
@@ -158,9 +162,11 @@ class Refresher:
         if consecutive and not any(change.needs_refresh for change in changes):
             facts = self.store.facts
             cells = {
-                tuple(facts.normalise(axis, label) for axis, label in enumerate(cell)): value
+                tuple(facts.normalise(axis, label) for axis, label in enumerate(cell)): (value, at)
                 for change in changes
-                for cell, value in change.cells
+                for (cell, value), at in zip(
+                    change.cells, change.times or repeat(math.nan), strict=False
+                )
             }
             try:
                 if self._try_update(snapshot, cells, changes[-1].version):
@@ -169,8 +175,13 @@ class Refresher:
                 log.error("update failed", extra={"fields": {"error": type(error).__name__}})
         self._refresh()
 
-    def _try_update(self, snapshot: Snapshot, cells: Mapping[Cell, float], version: int) -> bool:
-        """Add new cells to the pools; return False if a refresh is needed nevertheless."""
+    def _try_update(
+        self, snapshot: Snapshot, cells: Mapping[Cell, tuple[float, float]], version: int
+    ) -> bool:
+        """Add new cells, with values and times, to the pools; return False if a refresh is needed.
+
+        A time is NaN where a cell has none.
+        """
         if snapshot.completer is None:
             return False
         table = snapshot.completer.table_
@@ -181,7 +192,9 @@ class Refresher:
         if _any_observed(table, table.cells(pl.DataFrame(columns))):
             return False  # the old value cannot be subtracted from the pools
         completer = copy.copy(snapshot.completer)
-        completer.update(pl.DataFrame(columns), np.array(list(cells.values())))
+        values, times = np.array(list(cells.values())).T
+        timed = table.times is not None
+        completer.update(pl.DataFrame(columns), values, times=times if timed else None)
         self._publish(lambda now: replace(now, completer=completer, version=version))
         return not completer.refresh_due_
 

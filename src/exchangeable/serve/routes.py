@@ -99,7 +99,7 @@ def predict(query: schemas.Asked, engine: EngineOfApp, limits: LimitsOfApp) -> s
     """Predict cells: mean, interval and probabilities of the levels."""
     _check_cells(query.cells, limits)
     cells = [tuple(cell) for cell in query.cells]
-    predictions, snapshot = engine.predict(cells, query.coverage)
+    predictions, snapshot = engine.predict(cells, query.coverage, query.times)
     probabilities = predictions.probabilities
     answers = [
         schemas.Answer(
@@ -117,8 +117,9 @@ def predict(query: schemas.Asked, engine: EngineOfApp, limits: LimitsOfApp) -> s
 @calls.post("/recommend", responses=_problems(*_WITH_BODY, 409))
 def recommend(query: schemas.Wanted, engine: EngineOfApp) -> schemas.Recommendations:
     """Recommend the best cells of a member, or of a new member whose ratings are in the request."""
-    if (query.member is None) == (not query.ratings):
-        raise InputError("either a member or ratings must be given, and not both")
+    new = bool(query.ratings) or query.features is not None
+    if (query.member is None) != new:
+        raise InputError("either a member, or a new one's ratings or features, must be given")
     started = time.perf_counter()
     cells, snapshot = engine.recommend(
         _axis(engine, query.axis),
@@ -126,6 +127,7 @@ def recommend(query: schemas.Wanted, engine: EngineOfApp) -> schemas.Recommendat
         query.ratings,
         query.given,
         query.n,
+        features=query.features,
         why=query.why,
     )
     recommended = [
@@ -149,7 +151,7 @@ def put(body: schemas.Cells, engine: EngineOfApp, limits: LimitsOfApp) -> schema
     """Write cells, also of new members. The response is sent once they are durable."""
     _check_cells(body.cells, limits)
     cells = [(tuple(labels), value) for labels, value in body.cells]
-    return schemas.Written(version=engine.refresher.put(cells), cells=len(cells))
+    return schemas.Written(version=engine.refresher.put(cells, body.times), cells=len(cells))
 
 
 @calls.delete("/interactions", responses=_problems(*_ALWAYS, 500))

@@ -17,6 +17,10 @@ Label = Annotated[
     StrictStr | StrictInt, Field(description="Label of a member: a text or a whole number.")
 ]
 Value = Annotated[float, Field(allow_inf_nan=False, strict=False)]
+Time = Annotated[
+    Value | StrictStr, Field(description="Time of a cell: a number as in the table, or a date.")
+]
+FeatureValue = StrictStr | Value | None
 MAX_RATINGS = 200
 MAX_RECOMMENDED = 1000
 
@@ -55,6 +59,9 @@ class Asked(_Strict):
     cells: list[list[Label]] = Field(
         min_length=1, description="One list of labels per cell, in the axes' sequence."
     )
+    times: list[Time] | None = Field(
+        default=None, description="Time of each cell; the latest if omitted."
+    )
     coverage: float = Field(
         default=0.8, gt=0, lt=1, description="Probability that the interval covers."
     )
@@ -83,6 +90,9 @@ class Wanted(_Strict):
     )
     member: Label | None = None
     ratings: list[tuple[Label, Value]] = Field(default=[], max_length=MAX_RATINGS)
+    features: dict[str, FeatureValue] | None = Field(
+        default=None, description="Features of a new member by name, if the table has any."
+    )
     given: dict[str, Label] = Field(
         default={}, description="Fixed members of other axes, if there are more than two axes."
     )
@@ -115,6 +125,9 @@ class Cells(_Strict):
     """Cells with their values. They are added, or replace the value that a cell has."""
 
     cells: list[tuple[list[Label], Value]] = Field(min_length=1)
+    times: list[Time] | None = Field(
+        default=None, description="Time of each cell, if the table has times."
+    )
 
 
 class Written(_Strict):

@@ -55,6 +55,8 @@ class Change:
 
     version: int
     cells: tuple[tuple[Cell, float], ...] = ()
+    times: tuple[float, ...] | None = None
+    """Times of the cells, where they came with any."""
     deleted_member: tuple[int, Label] | None = None
     needs_refresh: bool = False
     """Whether the change cannot be added to the pools, so that all cells must be read again."""

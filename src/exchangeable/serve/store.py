@@ -22,6 +22,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from exchangeable.arrays.cells import Floats
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import Failed, InputError
@@ -199,21 +200,28 @@ class Store:
 
     # Changes -----------------------------------------------------------------------------
 
-    def put(self, cells: Sequence[tuple[Cell, float]]) -> int:
-        """Add cells or replace their values, and return the new version."""
+    def put(self, cells: Sequence[tuple[Cell, float]], times: Floats | None = None) -> int:
+        """Add cells or replace their values, and return the new version.
+
+        ``times`` are those of the cells, where the table has any; a cell without one has none,
+        since that of its value before no longer holds.
+        """
         table = self.cells
         keys = [column.name for column in table.primary_key.columns]
         # Of several values for a cell the last one stays, as if they had been written in turn.
-        rows = {self._key(cell): value for cell, value in cells}
+        timed = self.facts.time is not None
+        at = [None] * len(cells) if times is None else pl.Series(times).fill_nan(None).to_list()
+        rows = {
+            self._key(cell): {"value": value, **({"time": time} if timed else {})}
+            for (cell, value), time in zip(cells, at, strict=True)
+        }
         # Always in the same sequence, so that two writers do not wait for each other.
-        records = [
-            {**dict(zip(keys, key, strict=True)), "value": rows[key]} for key in sorted(rows)
-        ]
+        records = [{**dict(zip(keys, key, strict=True)), **rows[key]} for key in sorted(rows)]
         build = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
         statement = build(table)
         changed: dict[str, Any] = {"value": statement.excluded.value}
-        if self.facts.time is not None:
-            changed["time"] = sa.null()  # that of the value before
+        if timed:
+            changed["time"] = statement.excluded.time
         statement = statement.on_conflict_do_update(index_elements=keys, set_=changed)
         with _transaction(self.engine) as connection:
             for chunk in _chunks(records, _ROWS_PER_STATEMENT):

@@ -7,7 +7,7 @@ codec without levels of its own fits tables of any scale.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -97,6 +97,11 @@ class OneHot:
     def out_channels(self) -> int:
         return self.levels
 
+    @property
+    def without_correction(self) -> OneHot:
+        """The same codec: its outputs are scores of levels, with no shift of a mean among them."""
+        return self
+
     def scale_for(self, scale: Scale) -> Scale:
         """Return the scale of predictions for a table of ``scale``; raise if the levels differ.
 
@@ -151,6 +156,11 @@ class ScaleFree:
     @property
     def out_channels(self) -> int:
         return 3 * self.components
+
+    @property
+    def without_correction(self) -> ScaleFree:
+        """The codec that keeps a prior's means and takes only the form about them."""
+        return replace(self, correction=0.0)
 
     def scale_for(self, scale: Scale) -> Scale:
         """Return the scale of the table: any will do."""

@@ -1,0 +1,57 @@
+"""Members without cells: which there are, and how far to believe what models say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from exchangeable.baselines.posterior import share_of_newcomers
+
+
+class Presence(NamedTuple):
+    """Which members of an axis have cells."""
+
+    has_cells: Tensor  # (N + 1,) bool; the last is unknown and has none
+    newcomers: float
+    """How likely one without cells is one that newly comes."""
+
+    @classmethod
+    def by_axis(cls, index: Tensor, shape: tuple[int, ...]) -> tuple[Presence, ...]:
+        """Find the members of every axis that have cells (E, D)."""
+        sizes = [
+            column.bincount(minlength=size) for column, size in zip(index.T, shape, strict=True)
+        ]
+        return tuple(cls(pad(each > 0, (0, 1)), share_of_newcomers(each)) for each in sizes)
+
+    def for_new_member(self, cells: int) -> Presence:
+        """Return the same axis with one new member only, which has this number of cells."""
+        return Presence(self.has_cells.new_tensor([cells > 0, False]), self.newcomers)
+
+
+def judge_members(
+    presence: Sequence[Presence], described: Sequence[bool], index: Tensor, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """How far to believe the factors of each cell, and whether features stand for cells: (Q,).
+
+    Factors of members without cells and features are believed as far as these are no newcomers.
+    ``described`` tells which axes have features.
+    """
+    believed = like.new_ones(len(index))
+    by_features = torch.zeros(len(index), dtype=torch.bool, device=index.device)
+    for axis, each in enumerate(presence):
+        empty = ~each.has_cells[index[:, axis]]
+        if described[axis]:
+            by_features |= empty
+        else:
+            believed = torch.where(empty, believed * (1 - each.newcomers), believed)
+    return torch.where(by_features, 1.0, believed), by_features
+
+
+def find_unseen(presence: Sequence[Presence], index: Tensor) -> Tensor:
+    """Tell which members of queried cells have no cells: (Q, D) bool."""
+    columns = [~each.has_cells[index[:, axis]] for axis, each in enumerate(presence)]
+    return torch.stack(columns, dim=1)

@@ -261,6 +261,6 @@ def test_queries_with_times_are_predicted_at_these_times(here):
     (here / "asked.csv").write_text("user,film,timestamp\nu5,f3,10\nu5,f3,soon\n")
     refused = run("complete", "dated.csv", "--time", "timestamp", *given)
     assert refused.exit_code == 2
-    needed = "asked.csv: row 2: a number, or a date written as the others, is needed in "
+    needed = "asked.csv: row 2: a finite number, or a date written as the others, is needed in "
     needed += "'timestamp', but this is 'soon'"
     assert refused.stderr == f"error: {needed}\n"

@@ -62,7 +62,7 @@ def test_a_new_member_is_recommended_by_its_features(described):
     high, low = values(trait=1.5), values(trait=-1.5)
     assert high.mean() > low.mean() + 1
     assert np.corrcoef(high - low, kind)[0, 1] > 0.7
-    with pytest.raises(InputError, match="need the columns trait, but have label, age"):
+    with pytest.raises(InputError, match="need the columns trait, but have age"):
         values(age=3.0)
     with pytest.raises(InputError, match="those of a new member, but 'u00' is known"):
         described.recommend("u00", features={"trait": 1.0})
@@ -87,6 +87,46 @@ def test_intervals_of_members_without_cells_hold_what_they_promise():
         assert ((low <= within[:, 0]) & (within[:, 1] <= high)).all()
     seen = completer.predict_interval(index[~unseen])
     assert np.median(seen[:, 1] - seen[:, 0]) < 0.5 * np.median(high - low)
+
+
+def test_a_later_feature_far_from_all_others_is_refused(described):
+    far = pl.DataFrame({"user": ["new"], "trait": [1e300]})
+    message = "numbers like those of other members are needed in 'trait', but one is 1e"
+    with pytest.raises(InputError, match=message):
+        described.recommend("new", features={"trait": 1e300})
+    with pytest.raises(InputError, match=message):
+        described.update([("new", "f03")], [1.0], features={"user": far})
+    with pytest.raises(InputError, match="must be a mapping from columns to its own, but are a li"):
+        described.recommend("new", features=[1.0])
+
+
+def test_features_that_are_all_missing_or_alike_change_nothing():
+    nothing = FILMS.select("film", empty=pl.lit(None), same=pl.lit(3.0))
+    plain = Completer("pretrained", scale="real").fit(CELLS, VALUES)
+    described = Completer("pretrained", scale="real").fit(CELLS, VALUES, features={"film": nothing})
+    asked = [("u00", "f01"), ("u00", "unheard of"), ("nobody", "nothing")]
+    np.testing.assert_allclose(described.predict(asked), plain.predict(asked), atol=1e-6)
+    ends = described.predict_interval(asked), plain.predict_interval(asked)
+    np.testing.assert_allclose(*ends, atol=1e-6)
+
+
+def test_intervals_of_unseen_members_stay_when_a_cell_comes():
+    index, values, times = timed_table()
+    completer = Completer("pretrained", scale="real").fit(index, values, times=times)
+    asked = [(500, item) for item in range(20)]
+    widths = [np.ptp(completer.predict_interval(asked), axis=1).mean()]
+    completer.update([(501, 3)], [0.1], times=[times.max()])
+    widths.append(np.ptp(completer.predict_interval(asked), axis=1).mean())
+    assert widths[1] == pytest.approx(widths[0], rel=0.02)
+
+
+def test_a_new_member_without_cells_is_predicted_like_any_that_is_not_known():
+    index, values, times = timed_table()
+    completer = Completer("pretrained", scale="real").fit(index, values, times=times)
+    listed = [completer.recommend(500, n=20, ratings=own) for own in (None, {})]
+    for column in range(1, 4):
+        one, other = (np.array([row[column] for row in sorted(rows.rows())]) for rows in listed)
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_baselines_refuse_features():

@@ -337,7 +337,7 @@ def test_a_merged_cell_has_the_time_of_the_row_it_came_from(how, time):
 
 def test_a_time_must_be_finite(tmp_path):
     text = "user,film,rating,timestamp\na,b,1,5\nc,d,2,inf\n"
-    with pytest.raises(InputError, match=r"line 3: a finite number is needed in 'timestamp'"):
+    with pytest.raises(InputError, match=r"line 3: a finite number, or .* 'timestamp'"):
         Table.read(write(tmp_path, "a.csv", text), time="timestamp")
 
 
@@ -437,10 +437,10 @@ def test_a_column_that_is_called_a_time_but_holds_none_is_ignored(tmp_path):
     table = Table.read(path)
     assert table.times is None
     assert table.found[0] == "axes user, film; value rating; ignored: time"
-    with pytest.raises(InputError, match=r"line 2: a number, or a date .* 'time', but .* 'late'"):
+    with pytest.raises(InputError, match=r"line 2: a finite number, .* 'time', but .* 'late'"):
         Table.read(path, time="time")
     mixed = write(tmp_path, "b.csv", "user,film,rating,at\na,b,1,2024-01-03\nb,c,2,soon")
-    with pytest.raises(InputError, match=r"line 3: a number, or a date .* but this is 'soon'"):
+    with pytest.raises(InputError, match=r"line 3: a finite number, .* but this is 'soon'"):
         Table.read(mixed, time="at")
 
 
@@ -448,3 +448,30 @@ def test_dates_are_no_values():
     days = pl.Series([0, 1]).cast(pl.Date)
     with pytest.raises(InputError, match="numbers are needed in 'rating', but it holds Date"):
         Table.of(pl.DataFrame({"user": [1, 2], "film": [1, 2], "rating": days}))
+
+
+def test_a_guessed_time_that_is_infinite_is_ignored_and_one_in_parquet_is_read(tmp_path):
+    frame = pl.DataFrame({"user": ["a", "b"], "film": ["x", "y"], "rating": [1.0, 2.0]})
+    endless = frame.with_columns(date=pl.Series([1.0, np.inf]))
+    assert Table.of(endless).times is None
+    with pytest.raises(InputError, match=r"row 2: a finite number, .* in 'date', but this is inf"):
+        Table.of(endless, time="date")
+    dated = frame.with_columns(date=pl.Series(["2024-01-03", "2024-01-04"]))
+    dated.write_parquet(tmp_path / "a.parquet")
+    times = Table.read(tmp_path / "a.parquet").times
+    assert times.tolist() == Table.of(dated).times.tolist()
+    assert times[1] - times[0] == 86400
+
+
+@pytest.mark.parametrize("times", ["timestamp", {1, 2}, np.arange(2).astype("m8[D]"), 7])
+def test_times_are_a_list_of_numbers_or_dates(times):
+    with pytest.raises(InputError, match="times must be a list or column of numbers or dates"):
+        Table.of([["a", "x"], ["b", "y"]], [1.0, 2.0], times=times)
+
+
+def test_a_column_is_used_once():
+    frame = pl.DataFrame({"user": [1, 2], "time": ["x", "y"], "rating": [1.0, 2.0]})
+    with pytest.raises(InputError, match="a column can be used once"):
+        Table.of(frame, axes=["user", "time"], value="rating", time="rating")
+    table = Table.of([["a", "x"], ["b", "y"]], [1.0, 2.0], times=[3, 4])
+    assert table.times.tolist() == [3, 4]

@@ -1,5 +1,6 @@
 """The service: what it answers, what it refuses, and what it keeps."""
 
+import json
 import threading
 
 import numpy as np
@@ -26,6 +27,8 @@ from exchangeable.serve import engine as engine_module
 from exchangeable.serve.app import create_app
 from exchangeable.serve.routes import PAGE
 from exchangeable.serve.store import Store
+
+JSON = {"content-type": "application/json"}
 
 
 def test_cells_are_answered_as_the_completer_does(client):
@@ -267,7 +270,9 @@ def test_times_and_features_come_with_requests(tmp_path):
     when = pl.Series(generator.integers(100, size=len(cells)), dtype=pl.Float64)
     value = trait[cells["user"]] + 0.1 * generator.normal(size=len(cells))
     frame = cells.with_columns(rating=pl.Series(value), timestamp=when)
-    users = pl.DataFrame({"user": range(12), "trait": trait})
+    day = pl.Series(range(12)).cast(pl.Date)
+    users = pl.DataFrame({"user": range(12), "trait": trait, "born": day, "vip": trait > 0})
+    about = {"trait": 0, "born": None, "vip": None}
 
     def fit(table):
         return Completer("pretrained").fit_table(table, features={"user": users})
@@ -282,9 +287,38 @@ def test_times_and_features_come_with_requests(tmp_path):
         assert (odd.status_code, "but this is 'soon'" in odd.text) == (422, True)
         means = []
         for own in (-2, 2):
-            told = client.post("/v1/recommend", json={"features": {"trait": own}, "n": 10}).json()
+            told = client.post(
+                "/v1/recommend", json={"features": {**about, "trait": own}, "n": 10}
+            ).json()
             means.append(np.mean([one["mean"] for one in told["recommended"]]))
         assert means[1] > means[0] + 1
+        wrong = (
+            {"trait": 1e300},
+            {"trait": "\ud800"},
+            {"\ud800": 1},
+            {"born": "soon"},
+            {"trait": [1]},
+        )
+        for own in wrong:
+            body = json.dumps({"features": {**about, **own}})
+            refused = client.post("/v1/recommend", content=body, headers=JSON)
+            assert refused.status_code == 422, own
+        told = [
+            client.post("/v1/recommend", json={"features": {**about, **own}}).json()
+            for own in ({"vip": True}, {"vip": "true"}, {"born": "1970-01-05", "vip": True})
+        ]
+        assert told[0]["recommended"] == told[1]["recommended"] != told[2]["recommended"]
+        asked = {"features": {**about, "trait": 1}, "ratings": [[3, 0.0]], "n": 10}
+        after = client.post("/v1/recommend", json={**asked, "why": True}).json()["recommended"]
+        before = client.post("/v1/recommend", json={**asked, "ratings": []}).json()["recommended"]
+        means = {one["labels"]["item"]: one["mean"] for one in before}
+        for one in after:
+            moved = one["mean"] - means[one["labels"]["item"]]
+            assert one["why"][0]["moved"] == pytest.approx(moved, abs=1e-4)
+        for odd in ("inf", "1e400", "\ud800"):
+            body = json.dumps({"cells": [[[0, 0], 1.0]], "times": [odd]})
+            refused = client.put("/v1/interactions", content=body, headers=JSON)
+            assert refused.status_code == 422, odd
         nobody = client.post("/v1/recommend", json={"n": 3})
         assert (nobody.status_code, "ratings or features" in nobody.text) == (422, True)
         written = {"cells": [[[50, 0], 1.5], [[0, 99], 0.5]], "times": [55, 7]}

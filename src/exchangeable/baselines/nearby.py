@@ -40,6 +40,8 @@ class Nearby:
     positions: Tensor  # (E,), where each of the cells stands
     latest: float
     """The time of queries that carry none."""
+    asks_known: bool = True
+    """Whether queried cells may be among these; of a new member none is."""
 
     @classmethod
     def of(
@@ -97,6 +99,8 @@ class Nearby:
 
     def _own_positions(self, index: Tensor) -> Tensor:
         """Return where the cells (Q, D) themselves stand; -1 for those that are not observed."""
+        if not self.asks_known:
+            return torch.full_like(index[:, 0], UNKNOWN)
         number = self.cells.find(index)
         return torch.where(number == UNKNOWN, UNKNOWN, self.positions[number])
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.data import parquet, text
 from exchangeable.data.features import check_frames
+from exchangeable.data.frames import parse_dates
 from exchangeable.data.table import Table
 from exchangeable.data.text_parser import parse, parse_rows
 from exchangeable.data.vocabulary import Vocabulary
@@ -86,7 +87,5 @@ def _convert(column: pl.Series) -> pl.Series:
     numbers = stripped.cast(pl.Float64, strict=False)
     if numbers.null_count() == column.null_count():
         return numbers
-    try:
-        return stripped.str.to_datetime()
-    except pl.exceptions.PolarsError:
-        return column
+    dates = parse_dates(stripped)
+    return column if dates is None or dates.null_count() > column.null_count() else dates

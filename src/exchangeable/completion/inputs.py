@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
-from exchangeable.data.frames import frame_of, times_of
+from exchangeable.data.frames import frame_of, times_column, times_of
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of, missing_labels
+from exchangeable.data.vocabulary import missing_labels
 from exchangeable.errors import InputError
 
 
@@ -81,9 +81,7 @@ def encode_queries(table: Table, X: Any) -> Index:
 def encode_times(table: Table, X: Any, times: Any = None) -> Floats | None:
     """Times of the queried cells (Q,): as given, or those of the table's time column in a frame."""
     if times is not None:
-        column = column_of("times", np.asarray(times))
-        if len(column) != len(X):
-            raise InputError(f"times must be one per cell, {len(X)} in all, but are {len(column)}")
+        column = times_column(times, len(X))
     else:
         if table.time_name is None or not hasattr(X, "columns"):
             return None

@@ -80,7 +80,7 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
     if query.features is not None:
         if code != UNKNOWN:
             raise InputError(f"features are those of a new member, but {member!r} is known")
-        row = _encode_features(fitted, axis, label, query.features)
+        row = encode_features(fitted, axis, query.features)
         query = replace(query, ratings={} if query.ratings is None else query.ratings)
     if query.ratings is None:
         seen = table.index[table.is_observed]
@@ -104,9 +104,7 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
     return recommend(update(fitted, added), replace(query, ratings=None))
 
 
-def _encode_features(
-    fitted: Fitted, axis: int, label: pl.Series, features: Mapping[str, Any]
-) -> Tensor:
+def encode_features(fitted: Fitted, axis: int, features: Mapping[str, Any]) -> Tensor:
     """Return the features of a new member, as the prior reads them: (1, F)."""
     described = fitted.features.axes[axis] if fitted.features.axes else None
     if described is None:
@@ -114,8 +112,13 @@ def _encode_features(
             f"features need a table that was fitted with some of {fitted.table.axes[axis]}, but "
             f"this one has none"
         )
-    frame = pl.DataFrame([label.rename("label"), *(pl.Series(k, [v]) for k, v in features.items())])
-    return torch.from_numpy(described.encode(frame))
+    if not isinstance(features, Mapping):
+        raise InputError(
+            f"features of a new member must be a mapping from columns to its own, but are a "
+            f"{type(features).__name__}"
+        )
+    columns = [column_of(str(name), [own]) for name, own in features.items()]
+    return torch.from_numpy(described.encode(pl.DataFrame(columns)))
 
 
 def _best_unseen(

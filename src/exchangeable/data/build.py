@@ -16,7 +16,7 @@ from exchangeable.data import bad_lines, text, text_parser
 from exchangeable.data.column_roles import Roles, guess_roles
 from exchangeable.data.columns import Columns
 from exchangeable.data.duplicates import Rows, merge_duplicates
-from exchangeable.data.frames import frame_of, numbers_of, parse_times, times_of
+from exchangeable.data.frames import frame_of, numbers_of, parse_times, times_column, times_of
 from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.parquet import is_parquet
@@ -44,8 +44,8 @@ def table_from_source(name: str, source: text.Source, options: TableOptions = _D
     columns = Columns.of_parquet(name, source)
     roles = guess_roles(name, list(columns.types), options, titled=True)
     if roles.time_is_guessed and roles.time is not None:
-        kind = columns.types[roles.time]
-        if parse_times(pl.Series([], dtype=kind)) is None or kind == pl.String:
+        first = next(columns.blocks(roles.time), None)
+        if first is None or parse_times(first) is None:
             roles = roles.without_time()
     others = OtherColumns.of_parquet(name, source, columns.types, roles.returned)
     columns = columns.as_numbers(roles.value, roles.time)
@@ -125,10 +125,9 @@ def _with_times(
     frame: pl.DataFrame, times: Any, options: TableOptions
 ) -> tuple[pl.DataFrame, TableOptions]:
     """Add a column of times that came apart from the labels."""
-    column = column_of("time", np.asarray(times))
-    if len(column) != len(frame):
-        raise InputError(f"times must be one per row, {len(frame)} in all, but are {len(column)}")
-    name = next(n for n in ("time", "times", "time of the cell") if n not in frame.columns)
+    column, name = times_column(times, len(frame)), "time"
+    while name in frame.columns:
+        name += " of the cell"
     axes = options.axes if options.axes is not None or options.value is not None else None
     return frame.with_columns(column.rename(name)), replace(options, axes=axes, time=name)
 

@@ -133,9 +133,10 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
             f"{name}: two label columns are needed, but {found} was found among "
             f"{', '.join(columns)}{f': {labels[0]}' if labels else ''}; name them with axes"
         )
-    if len(set(labels)) != len(labels) or value in labels:
+    used = [c for c in (*labels, value, time) if c is not None]
+    if len(set(used)) != len(used):
         raise InputError(
-            f"{name}: a column can be used once, but axes are {labels}, value {options.value}"
+            f"{name}: a column can be used once, but axes are {labels}, value {value}, time {time}"
         )
     if value is None:
         rest = [c for c in columns if c not in labels and c != time]

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from exchangeable.data.frames import parse_dates
 from exchangeable.errors import InputError
 
 Block = NDArray[np.float64]
@@ -22,6 +23,9 @@ SEPARATORS = ("|", ";", ",")
 
 MIN_LISTS = 0.1
 """Share of the texts that hold a separator, from which on they are taken for lists."""
+
+MAX_DEVIATIONS = 1e4
+"""Deviations that a number may be off the mean: sums of squares of larger ones are not finite."""
 
 COMPONENTS = 64
 """Leading components of a similarity matrix. With 32 Davis' unseen proteins have .348, with 64
@@ -55,6 +59,12 @@ class NumberColumn:
     def encode(self, column: pl.Series) -> Block:
         numbers = _numbers(column, dates=self.dates)
         scaled = (numbers - self.mean) / self.deviation if self.deviation > 0 else numbers * 0.0
+        far = (scaled.abs() > MAX_DEVIATIONS).fill_null(False)
+        if far.any():
+            raise InputError(
+                f"numbers like those of other members are needed in {self.name!r}, but one is "
+                f"{column[int(far.arg_max() or 0)]}"
+            )
         return np.asarray(scaled.fill_null(0.0).to_numpy()[:, None], dtype=np.float64)
 
 
@@ -116,11 +126,14 @@ def fit_column(column: pl.Series) -> tuple[FeatureColumn | None, str]:
     """Find how a column becomes features, and say so; None where it is left out."""
     if column.dtype.is_numeric() or column.dtype.is_temporal():
         number = NumberColumn.of(column)
-        return number, number.note
+        alike = number.deviation == 0
+        return (None, f"{column.name}: left out, all are alike") if alike else (number, number.note)
     if column.dtype not in (pl.String, pl.Boolean, pl.Categorical, pl.Enum, pl.Null):
         raise InputError(
             f"features are numbers, dates or categories, but {column.name!r} holds {column.dtype}"
         )
+    if not len(column.drop_nulls()):
+        return None, f"{column.name}: left out, all are missing"
     category = CategoryColumn.of(column)
     if category is None:
         distinct = column.cast(pl.String).n_unique()
@@ -167,6 +180,9 @@ def _find_separator(text: pl.Series) -> str | None:
 def _numbers(column: pl.Series, *, dates: bool) -> pl.Series:
     """Convert a column of numbers, or of dates to seconds."""
     kind = pl.Datetime("us") if dates else pl.Float64()
+    if dates and column.dtype == pl.String:  # as JSON has them
+        parsed = parse_dates(column)
+        column = column if parsed is None else parsed
     wrong = dates != column.dtype.is_temporal() and column.dtype != pl.Null
     try:
         if wrong:

@@ -109,7 +109,7 @@ class MemberFeatures:
         if missing:
             raise InputError(
                 f"features of later members need the columns {', '.join(missing)}, but have "
-                f"{', '.join(frame.columns)}"
+                f"{', '.join(frame.columns) or 'none'}"
             )
 
 

@@ -93,42 +93,37 @@ def times_of(
     times = parse_times(column)
     if times is not None:
         return times
-    if column.dtype != pl.String:
+    if column.dtype != pl.String and not column.dtype.is_numeric():
         raise InputError(
             f"{name}: numbers or dates are needed in {column.name!r}, but it holds {column.dtype}"
         )
     row = _first_bad_row(column)
     raise InputError(
-        f"{name}: {where(row)}: a number, or a date written as the others, is needed in "
+        f"{name}: {where(row)}: a finite number, or a date written as the others, is needed in "
         f"{column.name!r}, but this is {column[row]!r}"
     )
 
 
 def parse_times(column: pl.Series) -> pl.Series | None:
     """Convert a column to floats, dates to seconds; None if it holds neither numbers nor dates."""
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
     if column.dtype == pl.String:
-        text = _strip(column)
-        numbers = text.cast(pl.Float64, strict=False)
-        if numbers.null_count() == text.null_count():
-            return numbers.fill_nan(None)
-        dates = _parse_dates(text)
-        if dates is None or dates.null_count() > text.null_count():
+        column = _strip(column)
+        numbers = _finite(column)
+        dates = None if numbers.null_count() == column.null_count() else parse_dates(column)
+        column, texts = numbers if dates is None else dates, column
+        if column.null_count() > texts.null_count():
             return None
-        column = dates
     if column.dtype in (pl.Date, pl.Datetime):
         column = column.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
     if column.dtype != pl.Null and not column.dtype.is_numeric():
         return None
-    return column.cast(pl.Float64).fill_nan(None)
+    numbers = column.cast(pl.Float64).fill_nan(None)
+    return None if numbers.is_infinite().any() else numbers
 
 
-def _strip(column: pl.Series) -> pl.Series:
-    """Remove blanks around text; nothing but blanks is no text."""
-    text = column.str.strip_chars()
-    return text.set(text == "", None)
-
-
-def _parse_dates(text: pl.Series) -> pl.Series | None:
+def parse_dates(text: pl.Series) -> pl.Series | None:
     """Convert dates, null where one is not written as the first; None if that is no date."""
     try:
         return text.str.to_datetime(time_unit="us", strict=False)
@@ -136,12 +131,38 @@ def _parse_dates(text: pl.Series) -> pl.Series | None:
         return None
 
 
+def times_column(times: Any, rows: int) -> pl.Series:
+    """Make a column of times that came apart from cells, one for each of ``rows`` rows."""
+    listed = isinstance(times, Sequence | np.ndarray) or hasattr(times, "__array__")
+    array = np.asarray(times) if listed and not isinstance(times, str | bytes) else np.zeros(())
+    if array.ndim != 1 or array.dtype.kind in "mcV":
+        raise InputError(
+            f"times must be a list or column of numbers or dates, but are a {type(times).__name__}"
+        )
+    if len(array) != rows:
+        raise InputError(f"times must be one per cell, {rows} in all, but are {len(array)}")
+    return column_of("times", array)
+
+
+def _strip(column: pl.Series) -> pl.Series:
+    """Remove blanks around text; nothing but blanks is no text, as is "nan"."""
+    text = column.str.strip_chars()
+    return text.set((text == "") | (text.str.to_lowercase() == "nan"), None)
+
+
+def _finite(text: pl.Series) -> pl.Series:
+    """Convert text to numbers, null where it is none or infinite."""
+    numbers = text.cast(pl.Float64, strict=False)
+    return numbers.set(numbers.is_infinite(), None)
+
+
 def _first_bad_row(column: pl.Series) -> int:
     """Return the first row that is not of the kind of the first one: a number, or such a date."""
+    if column.dtype != pl.String:
+        return int(column.is_infinite().arg_max() or 0)
     text = _strip(column)
-    numbers = text.cast(pl.Float64, strict=False)
-    first = int(text.is_not_null().arg_max() or 0)
-    known = _parse_dates(text) if numbers[first] is None else numbers
+    numbers, first = _finite(text), int(text.is_not_null().arg_max() or 0)
+    known = parse_dates(text) if numbers[first] is None else numbers
     return first if known is None else int((known.is_null() & text.is_not_null()).arg_max() or 0)
 
 

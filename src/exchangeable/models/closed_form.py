@@ -252,7 +252,10 @@ class ClosedForm:
             each.for_new_member(axis, index, fitted.residuals.float())
             for each in self._known_similarities
         )
-        nearby = [each if at != axis else None for at, each in enumerate(self.nearby)]
+        nearby = [
+            None if each is None or at == axis else replace(each, asks_known=False)
+            for at, each in enumerate(self.nearby)
+        ]
         if side.times is not None and axis in self.near_axes:
             shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
             nearby[axis] = Nearby.of(index, fitted.residuals, side.times, shape, axis)

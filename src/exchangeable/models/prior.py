@@ -163,7 +163,7 @@ class Prior:
         """
         values, index = _standardise(observed, self.stats), observed.support.index
         fitted = self.fitted.updated(index, values, observed.shape, side, changed)
-        return Prior(self.stats, fitted, self.trust)
+        return Prior(self.stats, fitted, self.trust, self.holdouts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ class SideInformation:
     def given(self, axis: int, like: Tensor) -> Tensor | None:
         """Return the features of an axis's members, with the type of ``like``: (N, P), or None."""
         features = None if self.features is None else self.features[axis]
-        return None if features is None else features.to(like)
+        return None if features is None or not features.shape[1] else features.to(like)
 
     def to(self, device: torch.device) -> SideInformation:
         times = None if self.times is None else self.times.to(device)

@@ -22,6 +22,7 @@ from exchangeable.completion.predictor import MEAN, PROBABILITIES, interval_ends
 from exchangeable.completion.recommend import (
     Recommendations,
     RecommendQuery,
+    encode_features,
     encode_ratings,
     recommend,
 )
@@ -237,13 +238,16 @@ def _explain(
     completer: Completer, query: RecommendQuery, cells: Index
 ) -> list[tuple[Label, Floats]]:
     """The effect of each rating of a new member on cells: predictions, less those without it."""
-    axis = int(query.axis)
+    axis, fitted = int(query.axis), completer.fitted_
+    features = None if query.features is None else encode_features(fitted, axis, query.features)
     _, index, values = encode_ratings(completer.table_, query.member, axis, query.ratings)
     queries = cells.copy()
     queries[:, axis] = 0
 
     def means(included: Mask) -> Floats | None:
-        predictor = completer.predictor_.for_new_member(axis, index[included], values[included])
+        predictor = completer.predictor_.for_new_member(
+            axis, index[included], values[included], features
+        )
         return None if predictor is None else read_predictions(predictor, queries, MEAN)[0]
 
     included = np.ones(len(index), dtype=bool)

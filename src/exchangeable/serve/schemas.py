@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+)
 
 from exchangeable.data.options import TableOptions
 from exchangeable.serve.snapshot import Snapshot, Status
@@ -17,10 +25,19 @@ Label = Annotated[
     StrictStr | StrictInt, Field(description="Label of a member: a text or a whole number.")
 ]
 Value = Annotated[float, Field(allow_inf_nan=False, strict=False)]
+
+
+def _check_text(text: str) -> str:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("valid text is needed")
+    return text
+
+
+Text = Annotated[StrictStr, AfterValidator(_check_text)]
 Time = Annotated[
-    Value | StrictStr, Field(description="Time of a cell: a number as in the table, or a date.")
+    Value | Text, Field(description="Time of a cell: a number as in the table, or a date.")
 ]
-FeatureValue = StrictStr | Value | None
+FeatureValue = Text | StrictBool | Value | None
 MAX_RATINGS = 200
 MAX_RECOMMENDED = 1000
 
@@ -90,7 +107,7 @@ class Wanted(_Strict):
     )
     member: Label | None = None
     ratings: list[tuple[Label, Value]] = Field(default=[], max_length=MAX_RATINGS)
-    features: dict[str, FeatureValue] | None = Field(
+    features: dict[Text, FeatureValue] | None = Field(
         default=None, description="Features of a new member by name, if the table has any."
     )
     given: dict[str, Label] = Field(

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "exchangeable"
 # Top to bottom: a room imports from itself and from those above. docs/architecture.md says why.
 ROOMS = (
     "errors", "_version", "metrics", "runtime", "kernels", "values", "arrays", "data", "datasets",
-    "baselines", "nn", "models", "testing", "training", "pretraining", "completion", "evaluation",
-    "serve", "cli",
+    "baselines", "ranking", "nn", "models", "testing", "training", "pretraining", "completion",
+    "evaluation", "serve", "cli",
 )  # fmt: skip
 
 # Packages that a room must not import at the top level of a module, where they would cost every
@@ -28,6 +28,7 @@ HEAVY = {
     "data": ("torch",),
     "datasets": ("torch",),
     "baselines": ("polars",),
+    "ranking": ("polars",),
     "nn": ("polars",),
     "models": ("polars",),
     "testing": ("polars",),

@@ -1,0 +1,93 @@
+"""Implicit factors: a factorization in which all that is not observed is a weak zero.
+
+Users' and items' vectors are solved in turn by weighted least squares (Hu, Koren and Volinsky
+2008): observed cells have the target 1 and the weight 1 + w, all others the target 0 and the weight
+1. Vectors start from the normalised table's singular vectors, so nothing is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from exchangeable.ranking.positives import Positives
+from exchangeable.ranking.spectrum import Spectrum
+
+ENTRIES_PER_BATCH = 1 << 17
+"""Observed cells of members that are solved together, with those that fill up shorter rows."""
+
+ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class ImplicitFactors:
+    """The settings of a factorization of positives."""
+
+    rank: int = 128
+    weight: float = 2.0
+    regularisation: float = 0.1
+    """Per weight of a member's cells; those that are not observed count for a thousandth."""
+
+    def fit(self, positives: Positives, spectrum: Spectrum | None = None) -> FittedFactors:
+        """Fit; ``spectrum`` is that of the normalised table, where it is known."""
+        spectrum = Spectrum.of(positives, normalised=True) if spectrum is None else spectrum
+        start = spectrum.leading(self.rank)
+        items = start.vectors * start.squares.clamp(min=0) ** 0.25
+        for _ in range(ROUNDS):
+            users = self.solve(positives.by_user, items)
+            items = self.solve(positives.by_item, users)
+        return FittedFactors(self, items)
+
+    def solve(self, table: Tensor, others: Tensor) -> Tensor:
+        """Solve for the vectors of the rows of a sparse table, given those of its columns."""
+        starts, columns = table.crow_indices().long(), table.col_indices().long()
+        sizes = starts.diff()
+        result = others.new_zeros(len(sizes), others.shape[1])
+        padded = torch.cat([others, others.new_zeros(1, others.shape[1])])
+        gram, last = others.T @ others, len(columns) - 1
+        for rows in _batches(sizes):
+            steps = torch.arange(int(sizes[rows].max()), device=columns.device)
+            inside = steps < sizes[rows][:, None]
+            at = (starts[rows][:, None] + steps).clamp(max=last)
+            own = padded[torch.where(inside, columns[at], len(others))]  # (B, L, K)
+            result[rows] = self._solve_batch(own, sizes[rows], gram, len(others))
+        return result
+
+    def _solve_batch(self, own: Tensor, sizes: Tensor, gram: Tensor, others: int) -> Tensor:
+        ridge = self.regularisation * (self.weight * sizes + 1e-3 * others)
+        precision = self.weight * (own.transpose(1, 2) @ own) + gram
+        precision.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
+        towards = (1 + self.weight) * own.sum(dim=1)
+        return torch.cholesky_solve(towards[:, :, None], torch.linalg.cholesky(precision)).squeeze(
+            2
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFactors:
+    """Vectors of the items; a user's follows from its own cells."""
+
+    factors: ImplicitFactors
+    items: Tensor  # (M, K)
+
+    def score(self, rows: Tensor) -> Tensor:
+        """Score all items for rows of positives: (M, B) -> (M, B)."""
+        users = self.factors.solve(rows.T.to_sparse_csr(), self.items)
+        return self.items @ users.T
+
+
+def _batches(sizes: Tensor) -> list[Tensor]:
+    """Divide rows with entries into batches of like sizes."""
+    ascending = sizes.argsort(stable=True)
+    lengths, batches = sizes[ascending].tolist(), []
+    start = int((sizes == 0).sum())
+    while start < len(lengths):
+        end = start + 1
+        # Rows are filled up to the longest of their batch, which is the last one.
+        while end < len(lengths) and (end + 1 - start) * lengths[end] <= ENTRIES_PER_BATCH:
+            end += 1
+        batches.append(ascending[start:end])
+        start = end
+    return batches

@@ -1,0 +1,91 @@
+"""Positives: which users have which items, as a sparse matrix and its transpose.
+
+Rows of users are columns of dense blocks here, (M, B), so that sparse products come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from exchangeable.baselines.row_products import silence_sparse_warning
+from exchangeable.errors import InputError
+
+USERS_PER_BLOCK = 256
+"""Users that are scored at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Positives:
+    """A table of positives, of any strengths above 0."""
+
+    by_user: Tensor  # (N, M), sparse CSR
+    by_item: Tensor  # (M, N), sparse CSR
+    per_user: Tensor  # (N,), items of each user
+    per_item: Tensor  # (M,), users of each item
+
+    @classmethod
+    def of(
+        cls, index: Tensor, shape: tuple[int, int], strengths: Tensor | None = None
+    ) -> Positives:
+        """Make a table of pairs of user and item (E, 2), each once, with strengths (E,) or ones."""
+        if index.ndim != 2 or index.shape[1] != 2:
+            raise InputError(f"positives must be pairs of user and item, but have {index.shape}")
+        values = index.new_ones(len(index), dtype=torch.float32)
+        if strengths is not None:
+            values = strengths.to(values)
+            if not bool((values > 0).all()) or not bool(values.isfinite().all()):
+                raise InputError("strengths of positives must be finite and above 0")
+        users, items = index.T
+        return cls(
+            sparse_matrix(users, items, values, shape),
+            sparse_matrix(items, users, values, (shape[1], shape[0])),
+            users.bincount(minlength=shape[0]).float(),
+            items.bincount(minlength=shape[1]).float(),
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of users and items."""
+        return len(self.per_user), len(self.per_item)
+
+    def scaled(self, users: Tensor, items: Tensor) -> Positives:
+        """Return the same with every entry times the factors of its user (N,) and item (M,)."""
+        rows = self.by_user, self.by_item
+        factors = (users, items), (items, users)
+        scaled = [_scale(table, *own) for table, own in zip(rows, factors, strict=True)]
+        return Positives(scaled[0], scaled[1], self.per_user, self.per_item)
+
+    def rows(self, users: Tensor) -> Tensor:
+        """Return the items of users (B,) as columns: (M, B)."""
+        chosen = self.per_item.new_zeros(self.shape[0], len(users))
+        chosen[users, torch.arange(len(users), device=users.device)] = 1
+        return self.by_item @ chosen
+
+    def blocks(self) -> Iterator[Tensor]:
+        """Yield all users, some at a time."""
+        yield from torch.arange(self.shape[0], device=self.per_item.device).split(USERS_PER_BLOCK)
+
+
+def sparse_matrix(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Make a sparse CSR matrix of entries in any sequence."""
+    permutation = (rows * shape[1] + columns).argsort()
+    starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=shape[0]).cumsum(0)])
+    silence_sparse_warning()
+    return torch.sparse_csr_tensor(
+        starts.int(),
+        columns[permutation].int(),
+        values[permutation],
+        shape,
+        check_invariants=False,
+    )
+
+
+def _scale(table: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    starts, at = table.crow_indices(), table.col_indices()
+    row = torch.arange(len(rows), device=rows.device).repeat_interleave(starts.diff().long())
+    values = table.values() * rows[row] * columns[at]
+    return torch.sparse_csr_tensor(starts, at, values, table.shape, check_invariants=False)

@@ -34,6 +34,8 @@ COUNTS = {
     "lastfm-tags": (186_479, (1_892, 12_523, 9_749)),
     "lastfm-plays": (92_834, (1_892, 17_632)),
     "movietweetings": (100_000, (16_554, 10_506)),
+    "gowalla": (1_027_370, (29_858, 40_981)),
+    "yelp2018": (1_561_406, (31_668, 38_048)),
 }
 
 
@@ -401,3 +403,19 @@ def test_tables_written_to_disk_and_described(tmp_path):
     assert isinstance(club.frame(club.index), pl.DataFrame)
     result = CliRunner().invoke(app, ["data", "describe", str(path), "--json"])
     assert json.loads(result.stdout)["cells"] == len(club)
+
+
+def test_places_of_users_are_read_as_their_publisher_writes_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("EXCHANGEABLE_DATA", str(tmp_path))
+    (tmp_path / "gowalla").mkdir()
+    (tmp_path / "gowalla" / "train.txt").write_text("0 4 2\n1 0 \n2\n")
+    (tmp_path / "gowalla" / "test.txt").write_text("0 1\n1 3 4\n")
+    dataset = load("gowalla")
+    assert dataset.table.shape == (2, 5)
+    assert dataset.table.scale.kind == "positives"
+    split = dataset.splits["published"]
+    assert dataset.table.index[split.train].tolist() == [[0, 4], [0, 2], [1, 0]]
+    assert dataset.table.index[split.test].tolist() == [[0, 1], [1, 3], [1, 4]]
+    (tmp_path / "gowalla" / "test.txt").write_text("0 1\n1 x\n")
+    with pytest.raises(InputError, match=r"test.txt: line 2: a user and places are needed"):
+        load("gowalla")

@@ -8,6 +8,8 @@ SHA256 = {
     "davis/ligands_can.txt": "141094d99510a52091d2ea1b05be7c1f66b2c5fcaeeeb261eaf4cbf2128bde6d",
     "davis/proteins.txt": "187cedeee10cd3b58af915a2861a5ed0c4ff42a2d728f4dea5e0b47e3d75b291",
     "davis/target-target_similarities_WS.txt": "870bc9c39f469f3c33484a6bd69ca15ffa659274f6cc052abf8314b6d52838db",
+    "gowalla/test.npz": "55de62ba76c657be0ce8b7eb886aa757e5667265285aca7c5a82e7f7c0f7408c",
+    "gowalla/train.npz": "4661b41e68a07a3ca3823fe74a5923e3be22ba134a2bf2763ecfef05002a4772",
     "kiba/folds/test_fold_setting1.txt": "92801eec2caddf950235c6c6a46d999d2eeeaa6d35cbeffd68c72a5cf54b208d",
     "kiba/folds/train_fold_setting1.txt": "da74eeeb2c3e7d52a2fd6daac0dc105bba097c222337230eec69d9fd7e1c301e",
     "kiba/kiba_binding_affinity_v2.txt": "0b062d3f51e80b63acda95bcc6364cacafa744d1dcd2d97293ccc878540b5732",
@@ -41,4 +43,6 @@ SHA256 = {
     "movietweetings-100k/movies.dat": "e63fb84bc734e3c574f135634a40d3cbafab22b8f94f5fc0b80f80d1d2076efc",
     "movietweetings-100k/ratings.dat": "c0dd868c2632d10002ebc928ddc5345f33adeaa59eca52c2941c26a2c5e36fd6",
     "movietweetings-100k/users.dat": "c770e68490b14abc3c47df2bbd750cd7440e3cec5a06796f99e73b0a683b6cda",
+    "yelp2018/test.npz": "127845d22dfba8ed4692f08964dbace07d43981e923e2cc1ccbac00d1c0d4019",
+    "yelp2018/train.npz": "2f6b4e10488f493ee6d443f63d50ba0f8c5ad8566adba6de9c95acfb502d58a0",
 }

@@ -8,6 +8,7 @@ from functools import partial
 
 from exchangeable.datasets import (
     affinities,
+    checkins,
     film_club,
     lastfm,
     monti,
@@ -50,6 +51,10 @@ DATASETS: Mapping[str, Entry] = {
     "lastfm-tags": Entry(lastfm.LASTFM_TAGS, lastfm.load_lastfm_tags),
     "lastfm-plays": Entry(lastfm.LASTFM_PLAYS, lastfm.load_lastfm_plays),
     "movietweetings": Entry(movietweetings.MOVIETWEETINGS, movietweetings.load_movietweetings),
+    **{
+        name: Entry(source, partial(checkins.load_checkins, name))
+        for name, source in checkins.SOURCES.items()
+    },
 }
 
 

@@ -65,6 +65,19 @@ class Positives:
         chosen[users, torch.arange(len(users), device=users.device)] = 1
         return self.by_item @ chosen
 
+    def digits(self) -> tuple[Tensor, Tensor]:
+        """Return pseudo-random numbers in [0, 1) of users (N,) and items (M,).
+
+        They are late digits of sums over connected members, so they do not depend on how members
+        are numbered.
+        """
+        tables = [table.to(torch.float64) for table in (self.by_user, self.by_item)]
+        users, items = self.per_user.double(), _late_digits(self.per_item.double())
+        for _ in range(2):
+            users = _late_digits((tables[0] @ items[:, None]).squeeze(1))
+            items = _late_digits((tables[1] @ users[:, None]).squeeze(1))
+        return users, items
+
     def blocks(self) -> Iterator[Tensor]:
         """Yield all users, some at a time."""
         yield from torch.arange(self.shape[0], device=self.per_item.device).split(USERS_PER_BLOCK)
@@ -82,6 +95,10 @@ def sparse_matrix(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[in
         shape,
         check_invariants=False,
     )
+
+
+def _late_digits(sums: Tensor) -> Tensor:
+    return (sums * 1234.567 + sums.abs().sqrt() * 77.7) % 1
 
 
 def _scale(table: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

@@ -122,17 +122,7 @@ def _leading(positives: Positives, rank: int) -> tuple[Tensor, Tensor]:
 
 
 def _starts(positives: Positives, count: int) -> Tensor:
-    """Return pseudo-random vectors (M, K) that do not depend on how members are numbered.
-
-    They are late digits of sums over the members that a member is connected with.
-    """
-    own = _late_digits(positives.per_item.double())
-    for _ in range(2):
-        user = _late_digits(positives.by_user.to(torch.float64) @ own[:, None]).squeeze(1)
-        own = _late_digits(positives.by_item.to(torch.float64) @ user[:, None]).squeeze(1)
-    steps = torch.arange(1, count + 1, device=own.device, dtype=torch.float64)
-    return (((own[:, None] * 97.0 + 1.0) * steps.sqrt() * 13.0) % 1 - 0.5).float()
-
-
-def _late_digits(sums: Tensor) -> Tensor:
-    return (sums * 1234.567 + sums.abs().sqrt() * 77.7) % 1
+    """Return pseudo-random vectors (M, K) that do not depend on how members are numbered."""
+    _, items = positives.digits()
+    steps = torch.arange(1, count + 1, device=items.device, dtype=torch.float64)
+    return (((items[:, None] * 97.0 + 1.0) * steps.sqrt() * 13.0) % 1 - 0.5).float()

@@ -7,8 +7,7 @@ member that is not in the table.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +54,9 @@ class ModelPredictor:
     """The prior of the memory, for cells at any time."""
     whole: ModelPredictor | None = None
     """The predictor of the whole table, where this one is of a new member."""
+    unseen: dict[tuple[int, ...], UnseenReading] = field(default_factory=dict)
+    """How members without cells are read, by axes, as far as it was asked. Like the calibration it
+    is that of the last reading: cells that are folded in since do not change it."""
 
     @classmethod
     def of(
@@ -140,16 +142,11 @@ class ModelPredictor:
             return UnseenReading(self.trained.codec.without_correction, UNCALIBRATED)
         whole = self.whole or self
         assert whole.prior is not None
-        if axes not in whole._unseen:
-            whole._unseen[axes] = try_unseen(
+        if axes not in self.unseen:
+            self.unseen[axes] = try_unseen(
                 whole.trained, whole.memory, whole.prior, whole.stats, axes
             )
-        return whole._unseen[axes]
-
-    @cached_property
-    def _unseen(self) -> dict[tuple[int, ...], UnseenReading]:
-        """How members without cells are read, by axes, as far as it was asked."""
-        return {}
+        return self.unseen[axes]
 
     def holdouts(
         self, cells: Cells, *, reread: bool = True

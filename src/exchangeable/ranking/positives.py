@@ -5,7 +5,6 @@ Rows of users are columns of dense blocks here, (M, B), so that sparse products 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,9 +12,6 @@ from torch import Tensor
 
 from exchangeable.baselines.row_products import silence_sparse_warning
 from exchangeable.errors import InputError
-
-USERS_PER_BLOCK = 256
-"""Users that are scored at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +73,6 @@ class Positives:
             users = _late_digits((tables[0] @ items[:, None]).squeeze(1))
             items = _late_digits((tables[1] @ users[:, None]).squeeze(1))
         return users, items
-
-    def blocks(self) -> Iterator[Tensor]:
-        """Yield all users, some at a time."""
-        yield from torch.arange(self.shape[0], device=self.per_item.device).split(USERS_PER_BLOCK)
 
 
 def sparse_matrix(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

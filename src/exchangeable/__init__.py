@@ -8,10 +8,15 @@ The names and rooms below are public; everything else may change without notice.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from exchangeable._version import __version__ as __version__
 from exchangeable.runtime.lazy import attach
+
+# Threads that wait for others sleep, rather than keep the others from the cores: on a machine with
+# other work, fits took five times as long. torch reads this when it is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:
     from exchangeable import baselines as baselines

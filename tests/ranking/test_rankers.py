@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from exchangeable.errors import InputError
-from exchangeable.ranking import spectrum
+from exchangeable.ranking import registry, spectrum
 from exchangeable.ranking.implicit import ImplicitFactors
-from exchangeable.ranking.positives import Positives
-from exchangeable.ranking.registry import RANKERS
-from exchangeable.ranking.spectrum import LowPass, Ridge, Spectrum
-from exchangeable.ranking.walks import Walks
+from exchangeable.ranking.positives import Positives, Rows, usual_strengths
+from exchangeable.ranking.registry import RANKERS, PreparedTable, ease, low_pass, ridge, walks
+from exchangeable.ranking.spectrum import Spectrum
 
 
 def some_positives(users=30, items=24, seed=0, groups=6):
@@ -26,8 +25,17 @@ def positives_of(table):
     return Positives.of(table.nonzero(), tuple(table.shape))
 
 
+def rows_of(table):
+    users, items = table.nonzero().T
+    return Rows.of(users, items, table[users, items], tuple(table.shape))
+
+
+def fitted(ranker, table):
+    return ranker(PreparedTable(positives_of(table)))
+
+
 def scores(ranker, table):
-    return ranker.fit(positives_of(table)).score(table.T).T
+    return fitted(ranker, table).score(rows_of(table)).T
 
 
 def unseen(scored, table):
@@ -45,16 +53,18 @@ def test_ease_is_the_regression_of_each_item_on_all_others(shape, strength):
         gram = x.T @ x + strength * torch.eye(len(others), dtype=torch.float64)
         weights[others, item] = torch.linalg.solve(gram, x.T @ table[:, item])
     expected = table @ weights
-    found = scores(Ridge(strength), table.float()).double()
+    found = scores(ease(strength), table.float()).double()
     torch.testing.assert_close(unseen(found, table), unseen(expected, table), atol=1e-4, rtol=1e-3)
 
 
-def test_ridge_between_users_is_the_same_filter_without_the_division():
-    table = some_positives().double()
+@pytest.mark.parametrize("shape", [(30, 24), (20, 33)])
+def test_ridge_between_users_is_the_same_filter_without_the_division(shape):
+    table = some_positives(*shape).double()
     gram = table @ table.T
     weights = gram @ torch.linalg.inv(gram + 20 * torch.eye(len(gram), dtype=torch.float64))
-    found = scores(Ridge(20.0, others=False), table.float()).double()
-    torch.testing.assert_close(found, weights @ table, atol=1e-4, rtol=1e-3)
+    found = scores(ridge(20.0), table.float()).double()
+    expected = weights @ table
+    torch.testing.assert_close(unseen(found, table), unseen(expected, table), atol=1e-4, rtol=1e-3)
 
 
 def test_walks_are_products_of_scaled_tables():
@@ -62,10 +72,10 @@ def test_walks_are_products_of_scaled_tables():
     users, items = table.sum(1), table.sum(0)
     cosine = (table / items.sqrt()).T @ (table / items.sqrt())
     expected = table @ cosine
-    torch.testing.assert_close(scores(Walks(0.5, 0.0, 0.5), table), expected)
+    torch.testing.assert_close(scores(walks(0.5, 0.0, 0.5), table), expected)
     steps = (table / users[:, None]).T / items[:, None]  # (M, N): to a user, and its share
     expected = table @ (steps @ table) / items**0.6
-    torch.testing.assert_close(scores(Walks(1.0, 1.0, 0.6), table), expected)
+    torch.testing.assert_close(scores(walks(1.0, 1.0, 0.6), table), expected)
 
 
 def test_a_low_pass_filter_keeps_the_leading_vectors_of_the_normalised_table():
@@ -74,35 +84,46 @@ def test_a_low_pass_filter_keeps_the_leading_vectors_of_the_normalised_table():
     _, _, right = torch.linalg.svd(table / users[:, None] / items)
     kept = right[:5].T @ right[:5]
     expected = (table / items) @ kept * items
-    torch.testing.assert_close(scores(LowPass(5), table), expected, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(scores(low_pass(5), table), expected, atol=1e-4, rtol=1e-3)
 
 
 def test_implicit_factors_solve_weighted_least_squares():
     table = some_positives()
     factors = ImplicitFactors(rank=4, weight=3.0, regularisation=0.2)
-    fitted = factors.fit(positives_of(table))
-    items = fitted.items.double()
-    ridge = 0.2 * (3.0 * table[7].sum() + 1e-3 * table.shape[1])
+    found = PreparedTable(positives_of(table)).factors(factors)
+    items = found.items.double()
+    strength = 0.2 * (3.0 * table[7].sum() + 1e-3 * table.shape[1])
     weighted = items.T @ torch.diag(1 + 3.0 * table[7].double()) @ items
-    weighted += ridge * torch.eye(4, dtype=torch.float64)
+    weighted += strength * torch.eye(4, dtype=torch.float64)
     user = torch.linalg.solve(weighted, items.T @ (4.0 * table[7].double()))
-    found = fitted.score(table[7:8].T).squeeze(1)
-    torch.testing.assert_close(found.double(), items @ user, atol=1e-5, rtol=1e-4)
+    scored = found.score(rows_of(table[7:8])).squeeze(1)
+    torch.testing.assert_close(scored.double(), items @ user, atol=1e-5, rtol=1e-4)
 
 
 def test_a_table_too_large_for_all_of_its_spectrum_has_the_leading_part(monkeypatch):
     table = some_positives(120, 90, groups=5)
     whole = Spectrum.of(positives_of(table)).leading(6)
-    monkeypatch.setattr(spectrum, "MAX_EXACT", 10)
+    monkeypatch.setattr(spectrum, "MAX_WHOLE", 10)
     leading = Spectrum.of(positives_of(table), rank=6)
     torch.testing.assert_close(leading.squares, whole.squares, rtol=1e-3, atol=1e-3)
     cosines = (leading.vectors * whole.vectors).sum(0).abs()
     assert cosines.min() > 0.999
+    again = Spectrum.of(positives_of(table), rank=6, start=leading)
+    torch.testing.assert_close(again.squares, whole.squares, rtol=1e-3, atol=1e-3)
+
+
+def test_a_table_too_large_for_exact_ridge_has_that_of_its_spectrum(monkeypatch):
+    table = some_positives(60, 48)
+    exact = scores(ease(20.0), table)
+    monkeypatch.setattr(registry, "MAX_EXACT", 10)  # all 48 vectors are found
+    found = scores(ease(20.0), table)
+    torch.testing.assert_close(unseen(found, table), unseen(exact, table), atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", [name for name in RANKERS if name != "popularity"])
 def test_rankers_do_not_depend_on_numbering_and_find_the_group_of_a_user(name, monkeypatch):
-    monkeypatch.setattr(spectrum, "MAX_EXACT", 10)
+    monkeypatch.setattr(registry, "MAX_EXACT", 10)
+    monkeypatch.setattr(spectrum, "MAX_WHOLE", 10)
     monkeypatch.setattr(spectrum, "RANK", 8)
     table = some_positives(60, 48)
     generator = torch.Generator().manual_seed(1)
@@ -118,19 +139,32 @@ def test_rankers_do_not_depend_on_numbering_and_find_the_group_of_a_user(name, m
 @pytest.mark.parametrize("name", list(RANKERS))
 def test_a_user_that_comes_later_is_scored_from_its_own_items(name):
     table = some_positives()
-    ranker = next(iter(RANKERS[name].values()))
-    fitted = ranker.fit(positives_of(table))
-    known = fitted.score(positives_of(table).rows(torch.tensor([3, 8])))
-    torch.testing.assert_close(fitted.score(table[[3, 8]].T), known)
-    nobody = fitted.score(torch.zeros(table.shape[1], 1))
+    ranker = fitted(next(iter(RANKERS[name].values())), table)
+    known = ranker.score(positives_of(table).rows(torch.tensor([3, 8])))
+    torch.testing.assert_close(ranker.score(rows_of(table[[3, 8]])), known)
+    nobody = ranker.score(rows_of(torch.zeros(1, table.shape[1])))
     assert nobody.isfinite().all()
 
 
+def test_rows_are_those_of_users_and_strangers_have_none():
+    table = some_positives()
+    rows = positives_of(table).rows(torch.tensor([4, -1, 0]))
+    expected = torch.stack([table[4], torch.zeros(24), table[0]], dim=1)
+    torch.testing.assert_close(rows.columns, expected)
+    torch.testing.assert_close(rows.counts, expected.sum(0))
+
+
 def test_bad_positives_are_named():
-    pairs = torch.tensor([[0, 0], [1, 1]])
     with pytest.raises(InputError, match="must be pairs of user and item"):
         Positives.of(torch.zeros(2, 3, dtype=torch.long), (2, 2))
     for strengths in ([1.0, 0.0], [1.0, -2.0], [torch.nan, 1.0], [torch.inf, 1.0]):
         with pytest.raises(InputError, match="strengths of positives must be finite and above 0"):
-            Positives.of(pairs, (2, 2), torch.tensor(strengths))
-    assert Positives.of(pairs, (2, 2), torch.tensor([2.0, 3.0])).rows(torch.tensor([1])).sum() == 3
+            usual_strengths(torch.tensor(strengths))
+
+
+def test_strengths_do_not_depend_on_their_unit():
+    plays = torch.tensor([1.0, 10.0, 300.0, 2.0])
+    found = usual_strengths(plays)
+    torch.testing.assert_close(usual_strengths(60 * plays), found)
+    assert (found[plays.argsort()].diff() > 0).all()
+    assert torch.equal(usual_strengths(torch.full((3,), 7.0)), torch.ones(3))

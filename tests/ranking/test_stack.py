@@ -1,26 +1,50 @@
 """The stack weighs channels by hidden positives, whatever the numbering."""
 
-import pytest
 import torch
-from tests.ranking.test_rankers import positives_of, some_positives
+from tests.ranking.test_rankers import positives_of, rows_of, some_positives
 
-from exchangeable.ranking.channels import FORMS, NAMES, Channels
-from exchangeable.ranking.stack import RIDGE, Stack, fit_weights, hide
+from exchangeable.ranking.channels import CHANNEL_RANKERS, FORMS, Channels, stacked_forms
+from exchangeable.ranking.registry import RANKERS
+from exchangeable.ranking.stack import fit_softmax, hide, stack_scores, usual_weights
 
 
 def test_channels_are_in_deviations_of_a_users_unseen_items():
     table = some_positives()
-    z, seen = Channels.fit(positives_of(table)).of(table.T)
-    assert z.shape == (30, 24, FORMS * len(NAMES))
-    assert torch.equal(seen, table > 0)
-    assert (z[seen] == 0).all()
-    plain = z[..., 1::FORMS] * 4
-    for user in (0, 7):
-        own = plain[user][~seen[user]]
-        torch.testing.assert_close(own.mean(0), torch.zeros(len(NAMES)), atol=1e-4, rtol=0)
-        ones = own.std(0, correction=0)
-        torch.testing.assert_close(ones, torch.ones(len(NAMES)), atol=1e-3, rtol=0)
-    torch.testing.assert_close(z[..., ::FORMS], plain.asinh())
+    deviations = Channels.fit(positives_of(table)).deviations(rows_of(table))
+    assert len(deviations) == len(CHANNEL_RANKERS)
+    for name, each in zip(CHANNEL_RANKERS, deviations, strict=True):
+        assert (each.T[table > 0] == 0).all()
+        for user in (0, 7):
+            own = each.T[user][table[user] == 0]
+            if "low-pass" in name:  # all vectors of so small a table
+                assert (own == 0).all()
+                continue
+            torch.testing.assert_close(own.mean(), torch.tensor(0.0), atol=1e-4, rtol=0)
+            torch.testing.assert_close(own.std(correction=0), torch.tensor(1.0), atol=1e-3, rtol=0)
+
+
+def test_channels_with_one_source_are_those_of_their_own_rankers():
+    table = some_positives()
+    together = Channels.fit(positives_of(table)).deviations(rows_of(table))
+    for (name, ranker), found in zip(CHANNEL_RANKERS.items(), together, strict=True):
+        alone = Channels.fit(positives_of(table), rankers={name: ranker})
+        torch.testing.assert_close(found, alone.deviations(rows_of(table))[0], atol=2e-3, rtol=1e-3)
+
+
+def test_the_stack_is_the_weighted_sum_of_its_channels():
+    table = some_positives()
+    channels, rows = Channels.fit(positives_of(table)), rows_of(table)
+    deviations = channels.deviations(rows)
+    weights = torch.linspace(-1, 1, FORMS * len(CHANNEL_RANKERS))
+    found = stack_scores(deviations, weights, rows)
+    assert torch.equal(found == -torch.inf, rows.seen)
+    expected = stacked_forms(deviations) @ weights
+    torch.testing.assert_close(found[~rows.seen], expected[~rows.seen], atol=1e-4, rtol=1e-4)
+    assert usual_weights(channels).shape == weights.shape
+
+
+def test_every_channel_is_a_ranker_by_name():
+    assert {name.split()[0] for name in CHANNEL_RANKERS} <= set(RANKERS)
 
 
 def test_hidden_positives_are_of_users_that_keep_some():
@@ -32,6 +56,7 @@ def test_hidden_positives_are_of_users_that_keep_some():
     torch.testing.assert_close(both, table)
     share = hidden.per_user[users].sum() / (hidden.per_user + kept.per_user)[users].sum()
     assert 0.15 < share < 0.35
+    assert len(users) <= 200 / 3
     assert kept.per_user.min() >= 1
     assert not {0, 1} & set(users.tolist())
     turn = torch.randperm(200, generator=torch.Generator().manual_seed(0))
@@ -43,40 +68,12 @@ def test_weights_are_the_minimum_of_the_regularised_loss():
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(40, 30, 5, generator=generator, dtype=torch.float64)
     truth = torch.tensor([1.0, 0.5, 0.0, -0.5, 0.2], dtype=torch.float64)
-    seen = torch.rand(40, 30, generator=generator) < 0.2
-    logits = (z @ truth * 3).masked_fill(seen, -torch.inf)
     hidden = torch.zeros(40, 30, dtype=torch.float64)
-    hidden[torch.arange(40), logits.argmax(1)] = 1
+    hidden[torch.arange(40), (z @ truth * 3).argmax(1)] = 1
     usual = torch.full((5,), 0.1, dtype=torch.float64)
-    weights = fit_weights([(z, seen, hidden)], usual).requires_grad_()
-    chance = (z @ weights).masked_fill(seen, -torch.inf).log_softmax(1)
-    loss = -(chance.masked_fill(seen, 0) * hidden).sum()
-    loss = loss + RIDGE / 2 * (weights - usual).square().sum()
+    weights = fit_softmax(z, hidden, usual, 20.0).requires_grad_()
+    loss = -((z @ weights).log_softmax(1) * hidden).sum()
+    loss = loss + 20.0 / 2 * (weights - usual).square().sum()
     loss.backward()
     assert weights.grad.abs().max() < 1e-4
     assert torch.corrcoef(torch.stack([weights.detach(), truth]))[0, 1] > 0.95
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_stack_ranks_hidden_items_well_above_popularity(seed):
-    table = some_positives(150, 90, seed)
-    generator = torch.Generator().manual_seed(seed)
-    held = (torch.rand(table.shape, generator=generator) < 0.25) & (table > 0)
-    held[(table * ~held).sum(1) == 0] = False
-    known = table * ~held
-    stack = Stack.fit(positives_of(known))
-    scores = stack.score(known.T).T.masked_fill(known > 0, -torch.inf)
-    popular = known.sum(0).expand_as(known).masked_fill(known > 0, -torch.inf)
-    hits = [
-        held.gather(1, each.topk(10, 1).indices).float().sum() / held.sum()
-        for each in (scores, popular)
-    ]
-    assert hits[0] > 2 * hits[1]
-    nobody = stack.score(torch.zeros(90, 1))
-    assert nobody.isfinite().all()
-
-
-def test_a_tiny_table_has_the_usual_weights():
-    table = torch.eye(3)
-    stack = Stack.fit(positives_of(table))
-    assert stack.score(table.T).isfinite().all()

@@ -15,7 +15,7 @@ import numpy as np
 
 from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.completion.estimator import Estimator, available_if
-from exchangeable.completion.factors import member_factors
+from exchangeable.completion.factors import member_factors, similar_members
 from exchangeable.completion.finetune import finetune
 from exchangeable.completion.fit import FitRequest, Fitted, fit
 from exchangeable.completion.inputs import check_input, encode_queries, encode_times, find_axis
@@ -28,12 +28,18 @@ from exchangeable.completion.predictor import (
     interval_ends,
     read_predictions,
 )
-from exchangeable.completion.recommend import RecommendQuery, recommend
+from exchangeable.completion.recommend import (
+    RecommendQuery,
+    is_many,
+    recommend,
+    recommend_to_many,
+)
 from exchangeable.completion.storage import load_completer, save_completer
 from exchangeable.completion.update import read_new_cells, refresh, refresh_is_due, update
 from exchangeable.data.frames import native_frame
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
 from exchangeable.runtime.devices import find_device, parse_size
 from exchangeable.runtime.processes import ALONE, Processes
@@ -174,17 +180,47 @@ class Completer(Estimator):
         ratings: Any = None,
         given: Mapping[str, Any] | None = None,
         features: Mapping[str, Any] | None = None,
+        among: Any = None,
+        exclude: Any = None,
+        include_seen: bool = False,
     ) -> Any:
         """Return the ``n`` best unseen cells of a member, best first, with an 80 % interval.
 
+        A list or array of known members gets a list each, with their labels in the first column.
         ``ratings`` are cells of the member that are taken into account and not kept: a mapping
         from labels to values, or a frame. So a new member gets recommendations at once. With more
         than two axes the best combinations are listed; ``given`` fixes members of other axes.
         ``features`` are those of a new member, by their columns, where the table has any.
+        ``among`` are the labels that may be listed, ``exclude`` those that may not, of the other
+        axis or as a mapping by axis. With ``include_seen`` cells of the table are listed too.
+        """
+        table, frame = self.fitted_.table, _frame_kind(self.fitted_.table)
+        query = RecommendQuery(
+            member,
+            n,
+            axis,
+            ratings,
+            given or {},
+            self.duplicates,
+            features,
+            among,
+            exclude,
+            include_seen,
+        )
+        if not is_many(member):
+            return native_frame(recommend(self.fitted_, query).columns(table), frame)
+        members = column_of("member", member)
+        found = recommend_to_many(self.fitted_, members, query)
+        return native_frame(found.columns(table, members), frame)
+
+    def similar(self, member: Any, n: int = 10, *, axis: int | str = 0) -> Any:
+        """Return the ``n`` members that are most like a known one, with their cosines.
+
+        Members are compared by their vectors (``factors``).
         """
         table = self.fitted_.table
-        query = RecommendQuery(member, n, axis, ratings, given or {}, self.duplicates, features)
-        return native_frame(recommend(self.fitted_, query).columns(table), _frame_kind(table))
+        columns = similar_members(self.fitted_, member, n, find_axis(table, axis))
+        return native_frame(columns, _frame_kind(table))
 
     def update(
         self,

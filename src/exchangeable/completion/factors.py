@@ -9,6 +9,8 @@ import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
 from exchangeable.completion.fit import Fitted
+from exchangeable.completion.inputs import check_number
+from exchangeable.data.vocabulary import column_of_label
 from exchangeable.errors import InputError
 
 _MIN_LENGTH = 1e-6  # a factor that the priors switched off is shorter
@@ -21,6 +23,24 @@ def member_factors(fitted: Fitted, axis: int) -> dict[str, pl.Series]:
     vocabulary = fitted.table.vocabularies[axis]
     labels = {fitted.table.axes[axis]: vocabulary.decode(np.arange(len(vocabulary)))}
     return labels | {f"factor {k}": pl.Series(v) for k, v in enumerate(vectors.T, start=1)}
+
+
+def similar_members(fitted: Fitted, member: Any, n: int, axis: int) -> dict[str, pl.Series]:
+    """Return the labels of the members most like one, and their cosines, as columns."""
+    check_number(n)
+    name, vocabulary = fitted.table.axes[axis], fitted.table.vocabularies[axis]
+    code = int(vocabulary.encode(column_of_label(name, member))[0])
+    if code == UNKNOWN:
+        raise InputError(f"{name} must be known, but {member!r} is not")
+    vectors = fitted.predictor.factors()[axis]
+    lengths = np.linalg.norm(vectors, axis=1)
+    products = vectors @ vectors[code]
+    cosines = products / np.maximum(lengths * lengths[code], _MIN_LENGTH**2)
+    others = np.flatnonzero((lengths > _MIN_LENGTH) & (np.arange(len(vectors)) != code))
+    if lengths[code] <= _MIN_LENGTH:
+        others = others[:0]
+    best = others[np.argsort(-cosines[others], kind="stable")[:n]]
+    return {name: vocabulary.decode(best), "similarity": pl.Series(cosines[best])}
 
 
 def factor_frame(fitted: Fitted, neighbours: int = 3) -> pl.DataFrame:

@@ -15,12 +15,16 @@ from exchangeable.baselines import BASELINES
 from exchangeable.completion.baseline_predictor import fit_baseline
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor
+from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.select import backtest, compare_models, predict_and_rank
 from exchangeable.data.features import TableFeatures, with_described_members
-from exchangeable.data.negatives import observed_cells
+from exchangeable.data.negatives import observed_cells, ranked_cells
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.pretraining import bundled
+from exchangeable.ranking.ranker import PretrainedRanker
+from exchangeable.ranking.registry import RANKERS
+from exchangeable.ranking.single import SingleRanker
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.phrases import format_count
 from exchangeable.runtime.processes import ALONE, Processes
@@ -80,6 +84,13 @@ def fit(request: FitRequest) -> Fitted:
     if len(table) == 0:
         raise InputError("cells with a value are needed, but the table has none")
     check_size(table.values)
+    if is_ranked(table, request.model):
+        return _fit_ranking(request, table)
+    if request.model in RANKERS:
+        raise InputError(
+            f"{request.model} ranks positives of two axes, but this table has {table.order} and "
+            f"{table.scale}; scale='positives' takes every cell as one"
+        )
     cells, notes = observed_cells(table, request.seed)
     members = TableFeatures.of(table, request.features)
     name, calibration, reasons = _choose_model(request, cells, members)
@@ -129,6 +140,37 @@ def fit(request: FitRequest) -> Fitted:
             calibration, notes = comparison.calibration, (*notes, str(comparison))
     model = replace(model, calibration=calibration)
     return Fitted(table, cells, model, (*notes, *further), name, features=members)
+
+
+def is_ranked(table: Table, model: str) -> bool:
+    """Whether a ranker of positives reads the table, rather than a model of values."""
+    ranks = model in ("auto", bundled.NAME) or model in RANKERS
+    return ranks and table.scale.kind == "positives" and table.order == 2
+
+
+def _fit_ranking(request: FitRequest, table: Table) -> Fitted:
+    """Rank positives: by the pretrained ranker, or for ``auto`` by one that clearly does better."""
+    if request.features:
+        raise InputError("features are read where cells have values, but these are positives")
+    cells = ranked_cells(table)
+    name = bundled.NAME if request.model == "auto" else request.model
+    request.progress.at(0.0, f"reading {format_count(len(cells), 'positive')}")
+    predictor = RankingPredictor.fit(name, cells, request.device)
+    notes = []
+    if isinstance(predictor.model, PretrainedRanker):
+        backtest = predictor.model.backtest
+        if backtest is None:
+            notes.append(f"model {name}: positives are too few to hide some and try others")
+        else:
+            better = backtest.better
+            if request.model == "auto" and better is not None:
+                request.progress.at(0.8, f"reading with {better}")
+                predictor = RankingPredictor.fit(better, cells, request.device)
+                name = better
+            notes.append(f"model {name}: {backtest}")
+    elif isinstance(predictor.model, SingleRanker) and predictor.model.setting:
+        notes.append(f"model {name} {predictor.model.setting}, the best on hidden positives")
+    return Fitted(table, cells, predictor, (*table.found, *notes), name)
 
 
 def check_size(values: Floats) -> None:
@@ -182,7 +224,7 @@ def describe_training(trained: TrainedModel) -> str:
 def check_model(name: str) -> None:
     """Raise unless there is a model of this name, or in this folder."""
     check_renamed(name)
-    names = ["auto", bundled.NAME, *BASELINES, *RECIPES]
+    names = ["auto", bundled.NAME, *BASELINES, *RANKERS, *RECIPES]
     if name not in names and "/" not in name and not checkpoint.exists(name):
         raise InputError(
             f"model must be one of {', '.join(names)}, or a saved model's folder, but is {name!r}"

@@ -111,3 +111,9 @@ def find_axis(table: Table, axis: int | str) -> int:
     raise InputError(
         f"axis must be one of {', '.join(names)}, or 0 to {len(names) - 1}, but is {axis!r}"
     )
+
+
+def check_number(n: Any) -> None:
+    """Raise unless ``n`` is a number of members or cells to list."""
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+        raise InputError(f"n must be a whole number of 1 or more, but is {n!r}")

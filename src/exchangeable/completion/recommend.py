@@ -12,20 +12,16 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
+from exchangeable.completion.candidates import Candidates, Recommendations, find_best
 from exchangeable.completion.fit import Fitted, check_size
-from exchangeable.completion.inputs import find_axis
-from exchangeable.completion.predictor import Predictor, best_cells, interval_ends
+from exchangeable.completion.inputs import check_number, find_axis
+from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.update import read_new_cells, update
 from exchangeable.data.frames import frame_of, numbers_of
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, column_of_label
 from exchangeable.errors import InputError
-
-MAX_CANDIDATES = 20_000_000
-"""Most cells that are compared for one recommendation."""
-COVERAGE = 0.8
-"""Coverage of the intervals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,35 +40,17 @@ class RecommendQuery:
     """How to treat several ratings of the same cell."""
     features: Mapping[str, Any] | None = None
     """Features of a new member, by their columns."""
-
-
-@dataclass(frozen=True, eq=False)
-class Recommendations:
-    """Cells sorted by their means, best first, with 80 % intervals."""
-
-    axis: int
-    """The member's axis."""
-    cells: Index  # (n, D), codes of members; meaningless on the member's own axis
-    mean: Floats  # (n,)
-    low: Floats  # (n,)
-    high: Floats  # (n,)
-
-    def columns(self, table: Table) -> dict[str, pl.Series]:
-        """Return labels of the other axes, means and both ends of the intervals."""
-        labels = {
-            axis: table.vocabularies[number].decode(self.cells[:, number])
-            for number, axis in enumerate(table.axes)
-            if number != self.axis
-        }
-        statistics = zip(table.prediction_columns(), (self.mean, self.low, self.high), strict=True)
-        return labels | {name: pl.Series(name, column) for name, column in statistics}
+    among: Any = None
+    """Labels of the other axis that may be listed, or a mapping from axes to labels; None: all."""
+    exclude: Any = None
+    """Labels that may not be listed, given in the same way."""
+    include_seen: bool = False
+    """Whether cells that the member has are listed too."""
 
 
 def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
     """Find the ``n`` best unseen cells of a member."""
-    n, member, table = query.n, query.member, fitted.table
-    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
-        raise InputError(f"n must be a whole number of 1 or more, but is {n!r}")
+    member, table = query.member, fitted.table
     label = column_of_label("member", member)
     axis = find_axis(table, query.axis)
     code = int(table.vocabularies[axis].encode(label)[0])
@@ -83,18 +61,19 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
         row = encode_features(fitted, axis, query.features)
         query = replace(query, ratings={} if query.ratings is None else query.ratings)
     if query.ratings is None:
-        seen = table.index[table.is_observed]
-        return _best_unseen(fitted.predictor, table, axis, code, seen, query)
+        return _find_best(fitted, query, axis, np.array([code]))
     labels, rated, values = encode_ratings(table, member, axis, query.ratings)
     # Only a new member's own cells are computed, and nothing of its axis is copied.
-    if code == UNKNOWN and table.scale.kind != "positives":
-        fitted.cells.scale.check(values)
+    ranks = isinstance(fitted.predictor, RankingPredictor)
+    if code == UNKNOWN and (ranks or table.scale.kind != "positives"):
+        table.scale.check(values)
         if len(values):
             check_size(values)
         check_distinct(table, rated, axis)
         predictor = fitted.predictor.for_new_member(axis, rated, values, row)
         if predictor is not None:
-            return _best_unseen(predictor, table, axis, 0, rated, query)
+            own = replace(fitted, predictor=predictor)
+            return _find_best(own, query, axis, np.array([0]), rated)
     if row is not None:
         raise InputError(
             f"features of a new member are read by pretrained and residual models, where memory "
@@ -102,6 +81,45 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
         )
     added = read_new_cells(table, labels, values, query.duplicates)
     return recommend(update(fitted, added), replace(query, ratings=None))
+
+
+def recommend_to_many(fitted: Fitted, members: pl.Series, query: RecommendQuery) -> Recommendations:
+    """Find the ``n`` best unseen cells of each of many members, all of them known."""
+    if query.ratings is not None or query.features is not None:
+        raise InputError("ratings and features are those of one member, but there are several")
+    if not len(members):
+        raise InputError("one member or more is needed, but there is none")
+    axis = find_axis(fitted.table, query.axis)
+    codes = fitted.table.vocabularies[axis].encode(members)
+    unknown = codes == UNKNOWN
+    if unknown.any():
+        name = fitted.table.axes[axis]
+        raise InputError(
+            f"members must be known, but {int(unknown.sum()):,} of {len(codes):,} are no {name} of "
+            f"the table, such as {members[int(unknown.argmax())]!r}"
+        )
+    return _find_best(fitted, query, axis, codes)
+
+
+def _find_best(
+    fitted: Fitted, query: RecommendQuery, axis: int, codes: Index, seen: Index | None = None
+) -> Recommendations:
+    """Find the best cells of members, without those ``seen``: by default their own."""
+    check_number(query.n)
+    table = fitted.table
+    candidates = Candidates.of(table, axis, query.given, query.among, query.exclude)
+    if query.include_seen:
+        seen = None
+    elif seen is None:
+        seen = table.index[table.is_observed]
+    return find_best(fitted.predictor, table, candidates, codes, query.n, seen)
+
+
+def is_many(member: Any) -> bool:
+    """Whether these are several members rather than one."""
+    if isinstance(member, list | tuple | pl.Series):
+        return True
+    return hasattr(member, "dtype") and hasattr(member, "__len__") and bool(np.ndim(member))
 
 
 def encode_features(fitted: Fitted, axis: int, features: Mapping[str, Any]) -> Tensor:
@@ -119,43 +137,6 @@ def encode_features(fitted: Fitted, axis: int, features: Mapping[str, Any]) -> T
         )
     columns = [column_of(str(name), [own]) for name, own in features.items()]
     return torch.from_numpy(described.encode(pl.DataFrame(columns)))
-
-
-def _best_unseen(
-    predictor: Predictor, table: Table, axis: int, code: int, seen: Index, query: RecommendQuery
-) -> Recommendations:
-    """Find the best cells of a member, without those it has ``seen``."""
-    cells = list_candidates(table, axis, code, query.given)
-    if code != UNKNOWN:
-        cells = cells[~np.isin(cell_keys(cells, table.shape), cell_keys(seen, table.shape))]
-    best, (mean, low, high) = best_cells(predictor, cells, query.n, *interval_ends(COVERAGE))
-    return Recommendations(axis, cells[best], mean, low, high)
-
-
-def list_candidates(table: Table, axis: int, code: int, given: Mapping[str, Any]) -> Index:
-    """List all cells of a member, or those with the given members of other axes."""
-    unknown = set(given) - {name for number, name in enumerate(table.axes) if number != axis}
-    if unknown:
-        raise InputError(f"given must name other axes of {table.axes}, but names {sorted(unknown)}")
-    choices: list[Any] = []
-    for number, name in enumerate(table.axes):
-        if number == axis:
-            choices.append([code])
-        elif name in given:
-            fixed = table.vocabularies[number].encode(column_of_label(name, given[name]))
-            if fixed[0] == UNKNOWN:
-                raise InputError(f"{name} must be known, but {given[name]!r} is not")
-            choices.append(fixed)
-        else:
-            choices.append(range(table.shape[number]))
-    candidates = int(np.prod([float(len(choice)) for choice in choices]))
-    if candidates > MAX_CANDIDATES:
-        raise InputError(
-            f"at most {MAX_CANDIDATES:,} cells can be compared, but there are {candidates:,}; fix "
-            f"members of other axes with given"
-        )
-    grids = np.meshgrid(*[np.asarray(choice, dtype=np.int64) for choice in choices], indexing="ij")
-    return np.stack([grid.ravel() for grid in grids], axis=1)
 
 
 def encode_ratings(

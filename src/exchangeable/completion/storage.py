@@ -16,6 +16,7 @@ from exchangeable.completion.baseline_predictor import BaselinePredictor
 from exchangeable.completion.fit import Fitted
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor
+from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.data.feature_columns import column_from_json, column_to_json
 from exchangeable.data.features import MemberFeatures, TableFeatures
 from exchangeable.data.table import Table
@@ -126,6 +127,8 @@ def predictor_from_parts(
     """Build a predictor for the same cells from what its ``to_parts`` returned."""
     if "baseline" in config:
         return BaselinePredictor.from_parts(config, tensors, cells)
+    if "ranker" in config:
+        return RankingPredictor.from_parts(config, tensors, cells, device)
     return ModelPredictor.from_parts(config, tensors, cells, device, memory)
 
 

@@ -12,8 +12,9 @@ from exchangeable.arrays.cells import UNKNOWN, Cells, Index, cell_keys
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_columns
 from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.data.frames import frame_of
-from exchangeable.data.negatives import draw_negatives_beside, observed_cells
+from exchangeable.data.negatives import draw_negatives_beside, observed_cells, ranked_cells
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
@@ -53,7 +54,7 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
     index, values = np.stack(codes, axis=1)[has_value], added.values[has_value]
     if not len(values):
         raise InputError("new cells must have values, but none has one")
-    fitted.cells.scale.check(values)
+    table.scale.check(values)
     check_size(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
     observed = table.is_observed  # rows without a value were queries, which are predicted
@@ -62,7 +63,8 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
     new_times = None if added.times is None else added.times[has_value]
     new = Cells(index, values, shape, table.scale, new_times)
     everything, _, _ = _merge(before, new)
-    if table.scale.kind == "positives":
+    ranked = isinstance(fitted.predictor, RankingPredictor)
+    if table.scale.kind == "positives" and not ranked:
         zeros = draw_negatives_beside(index, everything, np.random.default_rng(len(everything)))
         index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
         new = Cells(index, values, shape, table.scale)
@@ -103,8 +105,11 @@ def refresh(fitted: Fitted) -> Fitted:
 def reread(fitted: Fitted, table: Table) -> Fitted:
     """Let the same model read another table, of the same axes and scale."""
     table = table.in_label_order()
-    cells, _ = observed_cells(table, seed=0)
-    cells = replace(cells, scale=fitted.cells.scale)
+    if isinstance(fitted.predictor, RankingPredictor):
+        cells = ranked_cells(table)
+    else:
+        cells, _ = observed_cells(table, seed=0)
+        cells = replace(cells, scale=fitted.cells.scale)
     predictor, features = fitted.predictor, fitted.features
     if isinstance(predictor, ModelPredictor) and features.axes:
         features = features.reordered(fitted.table.vocabularies, table.vocabularies)

@@ -40,6 +40,12 @@ def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
     return cells, (*table.found, note)
 
 
+def ranked_cells(table: Table) -> Cells:
+    """Return the positives of a table with their strengths, as rankers read them."""
+    rows = table.is_observed
+    return Cells(table.index[rows], table.values[rows], table.shape, Scale("binary", (0.0, 1.0)))
+
+
 def draw_negatives(
     index: Index, shape: tuple[int, ...], count: int, generator: np.random.Generator
 ) -> Index:

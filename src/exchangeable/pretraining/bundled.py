@@ -1,4 +1,6 @@
-"""The models in the package, pretrained on synthetic tables: one for each order of table."""
+"""The models in the package, pretrained on synthetic tables: one for each order of table, and a
+ranker for positives.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from exchangeable.errors import InputError
+from exchangeable.ranking.network import RankingNetwork, load_network
 from exchangeable.runtime import checkpoint
 from exchangeable.training.trained_model import TrainedModel
 
@@ -37,3 +40,13 @@ def bundled_model(order: int) -> TrainedModel:
 @cache
 def _load(order: int) -> TrainedModel:
     return TrainedModel.load(WEIGHTS / f"order-{order}")
+
+
+def bundled_ranker() -> RankingNetwork:
+    """Return a copy of the ranker of positives."""
+    return copy.deepcopy(_load_ranker())
+
+
+@cache
+def _load_ranker() -> RankingNetwork:
+    return load_network(WEIGHTS / "positives")

@@ -1,4 +1,4 @@
-"""Channels: the scores of all closed-form rankers, each in deviations within a user.
+"""Channels: the scores of many closed-form rankers, each in deviations within a user.
 
 Scores of different rankers have different units, and of different users different sizes. So each
 is standardised over the user's unseen items, and given twice: as it is, for the few items far
@@ -7,6 +7,7 @@ ahead, and compressed, for all others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,79 +15,94 @@ import torch
 from torch import Tensor
 
 from exchangeable.ranking.implicit import ImplicitFactors
-from exchangeable.ranking.positives import Positives
-from exchangeable.ranking.registry import FittedRanker, Popularity, Ranker
-from exchangeable.ranking.spectrum import LowPass, Ridge, Spectrum
-from exchangeable.ranking.walks import Walks
+from exchangeable.ranking.positives import Positives, Rows
+from exchangeable.ranking.registry import RANKERS, FittedRanker, PreparedTable, Ranker
 
-PLAIN: MappingProxyType[str, Ranker] = MappingProxyType(
-    {
-        "popularity": Popularity(),
-        "item cosine": Walks(0.5, 0.0, 0.3),
-        "filter .5 .5": Walks(0.5, 0.5, 0.5),
-        "filter 1 .5": Walks(0.5, 1.0, 0.5),
-        "random walk": Walks(1.0, 1.0, 0.6),
-        "filter 1 .7": Walks(0.5, 1.0, 0.7),
-        "user cosine": Walks(0.0, 1.0, 0.0),
-        "filter .5 .3": Walks(0.5, 0.5, 0.3),
-    }
+_CHOSEN = (
+    ("popularity", ""),
+    ("item-cosine", "0.3"),
+    ("graph-filter", "walk 0.5 0.5"),
+    ("graph-filter", "walk 0.5 0.3"),
+    ("graph-filter", "walk 1.0 0.5"),
+    ("graph-filter", "walk 1.0 0.7"),
+    ("rp3", "0.6"),
+    ("user-cosine", "1.0"),
+    ("ease", "30"),
+    ("ease", "100"),
+    ("ease", "300"),
+    ("ridge", "300"),
+    ("ease", "1000"),
+    ("ridge", "1000"),
+    ("graph-filter", "low-pass 64"),
+    ("graph-filter", "low-pass 256"),
+    ("ials", "2.0 0.1"),
+    ("ials", "1.0 0.3"),
+)  # those with one source stand together
+CHANNEL_RANKERS: Mapping[str, Ranker] = MappingProxyType(
+    {f"{name} {setting}".strip(): RANKERS[name][setting] for name, setting in _CHOSEN}
 )
-"""Rankers that need nothing but the table."""
-RIDGES = MappingProxyType(
-    {
-        **{f"ease {strength}": Ridge(strength) for strength in (30, 100, 300, 1000)},
-        **{f"ridge {strength}": Ridge(strength, others=False) for strength in (300, 1000, 3000)},
-    }
-)
-"""Filters of the table's spectrum."""
-NORMALISED: MappingProxyType[str, LowPass | ImplicitFactors] = MappingProxyType(
-    {
-        "low-pass 64": LowPass(64),
-        "low-pass 256": LowPass(256),
-        "ials 2": ImplicitFactors(weight=2.0, regularisation=0.1),
-        "ials 1": ImplicitFactors(weight=1.0, regularisation=0.3),
-    }
-)
-"""Rankers that start from the spectrum of the normalised table."""
-NAMES = (*PLAIN, *RIDGES, *NORMALISED)
+"""Rankers that the network's channels are made of."""
+
+FACTORS = ImplicitFactors(weight=2.0, regularisation=0.1)
+"""Factors whose vectors stand for the members: those of the channel ``ials 2.0 0.1``."""
 
 FORMS = 2
 """Channels of each ranker."""
+CHANNELS = FORMS * len(CHANNEL_RANKERS)
 
 _UNIT = 4.0  # deviations
 _MAX_DEVIATIONS = 240.0
 _TINY = 1e-9
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """All rankers, fitted to a table."""
+    """Several rankers, fitted to a table."""
 
+    table: PreparedTable
     rankers: tuple[FittedRanker, ...]
 
     @classmethod
-    def fit(cls, positives: Positives) -> Channels:
-        """Fit all rankers; those that filter a spectrum share it."""
-        fitted: list[FittedRanker] = [ranker.fit(positives) for ranker in PLAIN.values()]
-        spectrum = Spectrum.of(positives)
-        fitted += [ranker.fit(positives, spectrum) for ranker in RIDGES.values()]
-        spectrum = Spectrum.of(positives, normalised=True)
-        fitted += [ranker.fit(positives, spectrum) for ranker in NORMALISED.values()]
-        return cls(tuple(fitted))
+    def fit(
+        cls,
+        positives: Positives,
+        before: Channels | None = None,
+        rankers: Mapping[str, Ranker] = CHANNEL_RANKERS,
+    ) -> Channels:
+        """Fit rankers; ``before`` are those of nearly the same table, which is faster."""
+        table = PreparedTable(positives, None if before is None else before.table)
+        fitted = tuple(fit(table) for fit in rankers.values())
+        table.before = None  # which may hold large matrices
+        return cls(table, fitted)
 
-    def of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the channels of rows of positives (M, B), and what they have: (B, M, C), (B, M).
-
-        Channels of items that a row has are 0.
-        """
-        seen = (rows > 0).T
-        unseen = (~seen).sum(dim=1, keepdim=True).clamp(min=1)
-        channels = []
+    def deviations(self, rows: Rows) -> list[Tensor]:
+        """Return the scores of each ranker in deviations, 0 for what a row has: (M, B) each."""
+        unseen = ~rows.seen
+        share = 1 / unseen.sum(dim=0).clamp(min=1)
+        found: list[Tensor] = []
+        source, scores, most = None, rows.columns, rows.counts
         for ranker in self.rankers:
-            scores = ranker.score(rows).T.masked_fill(seen, 0.0)
-            mean = scores.sum(dim=1, keepdim=True) / unseen
-            away = (scores - mean).masked_fill(seen, 0.0)
-            deviation = (away.square().sum(dim=1, keepdim=True) / unseen).sqrt().clamp(min=_TINY)
-            away = (away / deviation).clamp(-_MAX_DEVIATIONS, _MAX_DEVIATIONS)
-            channels += [away.asinh(), away / _UNIT]
-        return torch.stack(channels, dim=2), seen
+            if ranker.source is not source:
+                source, scores = ranker.source, ranker.source.score(rows)
+                most = scores.abs().amax(dim=0)
+                scores = scores * unseen
+            scaled = scores * ranker.factors[:, None]
+            away = scaled.sub_(scaled.sum(dim=0) * share).mul_(unseen)
+            size = torch.linalg.vector_norm(away, dim=0) * share.sqrt()
+            # A filter that keeps all of a row says nothing of what it does not have.
+            noise = (most * ranker.factors.mean() * _ROUNDING).clamp(min=_TINY)
+            unit = torch.where(size > noise, 1 / size.clamp(min=_TINY), 0.0)
+            found.append(away.mul_(unit).clamp_(-_MAX_DEVIATIONS, _MAX_DEVIATIONS))
+        return found
+
+
+def weigh_forms(deviations: Tensor, compressed: float, plain: float) -> Tensor:
+    """Return the sum of both channels of a ranker, times their weights."""
+    return deviations * (compressed * (1 + deviations.abs()).rsqrt_() + plain / _UNIT)
+
+
+def stacked_forms(deviations: list[Tensor]) -> Tensor:
+    """Return all channels of some cells: (..., C)."""
+    both = ((each * (1 + each.abs()).rsqrt(), each / _UNIT) for each in deviations)
+    return torch.stack([form for forms in both for form in forms], dim=-1)

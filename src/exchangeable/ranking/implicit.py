@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from exchangeable.ranking.positives import Positives
+from exchangeable.ranking.positives import Positives, Rows
 from exchangeable.ranking.spectrum import Spectrum
 
 ENTRIES_PER_BATCH = {"cpu": 1 << 13, "cuda": 1 << 20}
@@ -21,6 +21,7 @@ vectors should stay in the processor's cache: with 2^19 a fit of ML-1M takes fou
 
 ROUNDS = 6
 """Rounds over items and users."""
+ROUNDS_FROM_START = 2
 
 GRADIENT_STEPS = 3
 """Steps of conjugate gradients in each round."""
@@ -37,13 +38,21 @@ class ImplicitFactors:
     regularisation: float = 0.1
     """Per weight of a member's cells; those that are not observed count for a thousandth."""
 
-    def fit(self, positives: Positives, spectrum: Spectrum | None = None) -> FittedFactors:
-        """Fit; ``spectrum`` is that of the normalised table, where it is known."""
-        spectrum = Spectrum.of(positives, normalised=True) if spectrum is None else spectrum
-        start = spectrum.leading(self.rank)
-        items = start.vectors * start.squares.clamp(min=0) ** 0.25
+    def fit(
+        self, positives: Positives, spectrum: Spectrum, start: FittedFactors | None = None
+    ) -> FittedFactors:
+        """Fit from the spectrum of the normalised table, or from factors of nearly the same table.
+
+        From the latter fewer rounds are needed.
+        """
+        rounds = ROUNDS if start is None else ROUNDS_FROM_START
+        if start is None:
+            first = spectrum.leading(self.rank)
+            items = first.vectors * first.squares**0.25
+        else:
+            items = start.items
         users = self.solve(positives.by_user, items)
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             items = self.solve(positives.by_item, users, items)
             users = self.solve(positives.by_user, items, users)
         return FittedFactors(self, items)
@@ -106,10 +115,8 @@ class FittedFactors:
     factors: ImplicitFactors
     items: Tensor  # (M, K)
 
-    def score(self, rows: Tensor) -> Tensor:
-        """Score all items for rows of positives: (M, B) -> (M, B)."""
-        users = self.factors.solve(rows.T.to_sparse_csr(), self.items)
-        return self.items @ users.T
+    def score(self, rows: Rows) -> Tensor:
+        return self.items @ self.factors.solve(rows.table, self.items).T
 
 
 def _batches(sizes: Tensor) -> list[Tensor]:

@@ -1,17 +1,50 @@
 """Positives: which users have which items, as a sparse matrix and its transpose.
 
-Rows of users are columns of dense blocks here, (M, B), so that sparse products come first.
+Rankers take blocks of B users as ``Rows``, and give scores as (M, B), so that sparse products come
+first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from exchangeable.baselines.row_products import silence_sparse_warning
 from exchangeable.errors import InputError
+
+STRENGTH_SLOPE = 0.2
+STRENGTHS = 0.25, 2.5
+"""Bounds of strengths."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The items of some users, known or not."""
+
+    table: Tensor  # (B, M), sparse CSR
+
+    @classmethod
+    def of(cls, users: Tensor, items: Tensor, strengths: Tensor, shape: tuple[int, int]) -> Rows:
+        """Make rows of users 0 to B - 1, from their items in any sequence."""
+        return cls(sparse_matrix(users, items, strengths, shape))
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """The same, dense: (M, B)."""
+        return self.table.to_dense().T.contiguous()
+
+    @cached_property
+    def seen(self) -> Tensor:
+        """Which items the users have: (M, B)."""
+        return self.columns > 0
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """How many items each user has: (B,)."""
+        return self.table.crow_indices().diff().to(self.table.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +88,23 @@ class Positives:
         scaled = [_scale(table, *own) for table, own in zip(rows, factors, strict=True)]
         return Positives(scaled[0], scaled[1], self.per_user, self.per_item)
 
-    def rows(self, users: Tensor) -> Tensor:
-        """Return the items of users (B,) as columns: (M, B)."""
-        chosen = self.per_item.new_zeros(self.shape[0], len(users))
-        chosen[users, torch.arange(len(users), device=users.device)] = 1
-        return self.by_item @ chosen
+    def rows(self, users: Tensor) -> Rows:
+        """Return the items of users (B,); those below 0 have none."""
+        starts = self.by_user.crow_indices()[users].long()
+        sizes = torch.where(users < 0, 0, self.per_user[users]).long()
+        ends = sizes.cumsum(0)
+        block = torch.arange(len(users), device=users.device).repeat_interleave(sizes)
+        at = torch.arange(len(block), device=users.device) + (starts - ends + sizes)[block]
+        silence_sparse_warning()
+        return Rows(
+            torch.sparse_csr_tensor(
+                torch.cat([ends.new_zeros(1), ends]).int(),
+                self.by_user.col_indices()[at],
+                self.by_user.values()[at],
+                (len(users), self.shape[1]),
+                check_invariants=False,
+            )
+        )
 
     def digits(self) -> tuple[Tensor, Tensor]:
         """Return pseudo-random numbers in [0, 1) of users (N,) and items (M,).
@@ -73,6 +118,17 @@ class Positives:
             users = _late_digits((tables[0] @ items[:, None]).squeeze(1))
             items = _late_digits((tables[1] @ users[:, None]).squeeze(1))
         return users, items
+
+
+def usual_strengths(strengths: Tensor) -> Tensor:
+    """Put strengths, such as plays or hours, around 1, whatever their unit: (E,).
+
+    A strength of e times the usual one counts for a fifth more.
+    """
+    if not bool((strengths > 0).all()) or not bool(strengths.isfinite().all()):
+        raise InputError("strengths of positives must be finite and above 0")
+    logarithms = strengths.double().log()
+    return (1 + STRENGTH_SLOPE * (logarithms - logarithms.mean())).clamp(*STRENGTHS).float()
 
 
 def sparse_matrix(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

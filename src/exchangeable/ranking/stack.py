@@ -1,65 +1,134 @@
 """The stack: channels weighed by how well they find hidden positives of the same table.
 
 Some positives are hidden, all rankers are fitted to the others, and the weights are those of a
-softmax over each user's unseen items, found by Newton's method and drawn to small equal ones:
+softmax over the candidates of each user, found by Newton's method and drawn to small equal ones:
 
     min  - sum log p(hidden item | user) + (r / 2) |w - v|^2,   p = softmax(z w)
+
+Candidates are the items that come first by the weights so far. A softmax over all items does less
+well at the top of the list, which is what people see.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from exchangeable.ranking.channels import FORMS, NAMES, Channels
-from exchangeable.ranking.positives import Positives
+from exchangeable.ranking.chances import HIDDEN
+from exchangeable.ranking.channels import (
+    FORMS,
+    Channels,
+    stacked_forms,
+    weigh_forms,
+)
+from exchangeable.ranking.positives import Positives, Rows
 
-USUAL_WEIGHT = 0.1
-"""Weight of each compressed channel, to which weights are drawn; others are drawn to 0."""
+USUAL_TOTAL = 1.8
+"""Sum of the equal weights of compressed channels, to which weights are drawn; others are drawn
+to 0."""
 
 RIDGE = 20.0
 STEPS = 6
 MAX_STEP = 2.0
 """Length of a step of Newton's method at most."""
 
-HIDDEN = 0.2
-"""Share of the items of a user that are hidden, where some are."""
-
-MAX_USERS = 300
-"""Users whose hidden items count."""
+MAX_USERS, MAX_SHARE = 700, 1 / 3
+"""Users some of whose items are hidden: so many, and this share of all, at most."""
 
 MIN_ITEMS = 3
 """Items of a user, some of which may be hidden."""
 
-USERS_PER_CHUNK = 64
+POOL = 1000
+"""Items of a user that candidates are chosen from, the first by the usual weights."""
+CANDIDATES = 100
+"""Items of a user that weights are fitted to."""
+
+GAIN_DEPTH = 100
+"""Places of a list that count for the gain of a ranker."""
+
+ENTRIES_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 23}
+"""Scores of all items for as many users as have so many are found together. On a processor they
+should stay in its cache."""
 
 
 @dataclass(frozen=True, eq=False)
-class Stack:
-    """Channels of a table, and their weights."""
+class Examples:
+    """Candidates of Q users, and which of them were hidden positives."""
 
-    channels: Channels
-    weights: Tensor  # (C,)
+    users: Tensor  # (Q,)
+    items: Tensor  # (Q, K)
+    z: Tensor  # (Q, K, C), channels
+    hidden: Tensor  # (Q, K), 1 where hidden
+    counts: Tensor  # (Q,), all hidden positives of the user
 
-    @classmethod
-    def fit(cls, positives: Positives) -> Stack:
-        """Fit the weights with some positives hidden, and then the channels to all."""
-        kept, hidden, users = hide(positives)
-        weights = usual_weights(positives)
-        if len(users):
-            channels = Channels.fit(kept)
-            chunks = []
-            for some in users.split(USERS_PER_CHUNK):
-                z, seen = channels.of(kept.rows(some))
-                chunks.append((z, seen, hidden.rows(some).T))
-            weights = fit_weights(chunks, weights)
-        return cls(Channels.fit(positives), weights)
+    def leading(self, weights: Tensor, count: int) -> Examples:
+        """Keep the candidates that come first by weights of the channels."""
+        return self.take(top_items(self.z @ weights, count))
 
-    def score(self, rows: Tensor) -> Tensor:
-        """Score all items for rows of positives: (M, B) -> (M, B)."""
-        return (self.channels.of(rows)[0] @ self.weights).T
+    def take(self, positions: Tensor) -> Examples:
+        """Keep the candidates at positions (Q, K')."""
+        z = self.z.gather(1, positions[:, :, None].expand(-1, -1, self.z.shape[2]))
+        items, hidden = self.items.gather(1, positions), self.hidden.gather(1, positions)
+        return replace(self, items=items, z=z, hidden=hidden)
+
+    def of_users(self, which: Tensor) -> Examples:
+        """Keep some of the users, by position or mask."""
+        parts = self.users, self.items, self.z, self.hidden, self.counts
+        return Examples(*(part[which] for part in parts))
+
+
+def find_examples(
+    channels: Channels, kept: Positives, hidden: Positives, users: Tensor
+) -> Examples:
+    """Find a pool of candidates of each user by the usual weights."""
+    found, weights = [], usual_weights(channels)
+    for some in users.split(users_per_block(kept)):
+        rows = kept.rows(some)
+        deviations = channels.deviations(rows)
+        items = top_items(stack_scores(deviations, weights, rows).T, POOL)
+        z = candidate_channels(deviations, items)
+        wanted = hidden.rows(some)
+        hits = (wanted.columns.T.gather(1, items) > 0).to(z)
+        found.append((some, items, z, hits, wanted.counts))
+    return Examples(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def ranker_gains(pool: Examples) -> Tensor:
+    """Return the discounted gain of each ranker alone, for each user: (R, Q)."""
+    return torch.stack([gains_of(plain, pool) for plain in pool.z[:, :, 1::FORMS].unbind(dim=2)])
+
+
+def gains_of(scores: Tensor, pool: Examples) -> Tensor:
+    """Return the mean discount of each user's hidden positives by scores of its pool: (Q,)."""
+    top = top_items(scores, GAIN_DEPTH)
+    discounts = 1 / torch.arange(2, 2 + top.shape[1], device=top.device).log2()
+    return (pool.hidden.gather(1, top) @ discounts) / pool.counts.clamp(min=1)
+
+
+def users_per_block(positives: Positives) -> int:
+    """Return how many users are scored together."""
+    return max(1, ENTRIES_PER_BLOCK[positives.per_item.device.type] // positives.shape[1])
+
+
+def candidate_channels(deviations: list[Tensor], items: Tensor) -> Tensor:
+    """Return the channels of candidates (B, K): (B, K, C)."""
+    at = items.T
+    return stacked_forms([each.gather(0, at).T for each in deviations])
+
+
+def stack_scores(deviations: list[Tensor], weights: Tensor, rows: Rows) -> Tensor:
+    """Return the sum of all channels times their weights, -inf for what a row has: (M, B)."""
+    scores = torch.zeros_like(deviations[0])
+    for each, own in zip(deviations, weights.view(-1, FORMS).tolist(), strict=True):
+        scores += weigh_forms(each, *own)
+    return scores.masked_fill_(rows.seen, -torch.inf)
+
+
+def top_items(scores: Tensor, count: int) -> Tensor:
+    """Return the positions of the highest scores, best first: (B, M) -> (B, count)."""
+    return scores.topk(min(count, scores.shape[1]), dim=1).indices
 
 
 def hide(positives: Positives) -> tuple[Positives, Positives, Tensor]:
@@ -76,7 +145,7 @@ def hide(positives: Positives) -> tuple[Positives, Positives, Tensor]:
     may_hide = positives.per_user >= MIN_ITEMS
     order = torch.where(may_hide, user_digits, 2.0).argsort(stable=True)
     chosen = torch.zeros_like(may_hide)
-    chosen[order[: min(MAX_USERS, int(may_hide.sum()))]] = True
+    chosen[order[: min(MAX_USERS, int(MAX_SHARE * int(may_hide.sum())))]] = True
     # Products, not sums: with those every user would hide items of like digits together.
     drawn = ((user_digits[users] + 1) * (item_digits[items] + 1) * 997.0) % 1 < HIDDEN
     mask = chosen[users] & drawn
@@ -85,33 +154,39 @@ def hide(positives: Positives) -> tuple[Positives, Positives, Tensor]:
     mask &= left[users] > 0
     index, values = torch.stack([users, items], dim=1), table.values()
     parts = [Positives.of(index[part], positives.shape, values[part]) for part in (~mask, mask)]
-    return parts[0], parts[1], users[mask].unique()
+    found = users[mask].unique()
+    return parts[0], parts[1], found[user_digits[found].argsort(stable=True)]
 
 
-def usual_weights(positives: Positives) -> Tensor:
+def usual_weights(channels: Channels) -> Tensor:
     """Return the weights of channels that nothing is known about: (C,)."""
-    weights = positives.per_item.new_zeros(len(NAMES), FORMS)
-    weights[:, 0] = USUAL_WEIGHT
+    count = len(channels.rankers)
+    weights = torch.zeros(count, FORMS, device=channels.rankers[0].factors.device)
+    weights[:, 0] = USUAL_TOTAL / count
     return weights.flatten()
 
 
-def fit_weights(
-    chunks: list[tuple[Tensor, Tensor, Tensor]], usual: Tensor, ridge: float = RIDGE
-) -> Tensor:
-    """Fit weights (C,) to chunks of channels (B, M, C), seen (B, M) and hidden items (B, M)."""
-    weights = usual.clone()
+def fit_stack(pool: Examples, usual: Tensor) -> Tensor:
+    """Fit the weights of channels to hidden positives, drawn to the usual ones: (C,)."""
+    weights = usual
+    for _ in range(2):  # candidates by the usual weights, and then by those found
+        candidates = pool.leading(weights, CANDIDATES)
+        weights = fit_softmax(candidates.z, candidates.hidden, usual, RIDGE)
+    return weights
+
+
+def fit_softmax(z: Tensor, hidden: Tensor, usual: Tensor, ridge: float) -> Tensor:
+    """Fit weights (C,) to channels (Q, K, C) of candidates and whether they were hidden (Q, K)."""
+    weights, counts = usual.clone(), hidden.sum(dim=1)
+    wanted = torch.einsum("qk,qkc->c", hidden, z)
     for _ in range(STEPS):
-        slope = ridge * (weights - usual)
-        curvature = ridge * torch.eye(len(usual)).to(usual)
-        for z, seen, hidden in chunks:
-            found = (hidden > 0).to(z)
-            chance = (z @ weights).masked_fill(seen, -torch.inf).softmax(dim=1)
-            count = found.sum(dim=1)
-            mean = torch.einsum("bm,bmc->bc", chance, z)
-            slope += (count[:, None] * mean).sum(0) - torch.einsum("bm,bmc->c", found, z)
-            rooted = z * chance.sqrt()[:, :, None]
-            second = rooted.transpose(1, 2) @ rooted - mean[:, :, None] * mean[:, None, :]
-            curvature += (count[:, None, None] * second).sum(0)
+        chance = (z @ weights).softmax(dim=1)
+        mean = torch.einsum("qk,qkc->qc", chance, z)
+        slope = ridge * (weights - usual) + counts @ mean - wanted
+        rooted = z * (chance * counts[:, None]).sqrt()[:, :, None]
+        flat = rooted.flatten(0, 1)
+        curvature = flat.T @ flat - (counts[:, None] * mean).T @ mean
+        curvature.diagonal().add_(ridge)
         step = torch.linalg.solve(curvature, slope)
         weights = weights - step * min(1.0, MAX_STEP / float(step.norm().clamp(min=1e-9)))
     return weights

@@ -16,33 +16,23 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from exchangeable.ranking.positives import Positives
-
-
-@dataclass(frozen=True)
-class Walks:
-    """Exponents of the counts along the way."""
-
-    own_items: float
-    users: float
-    items: float
-
-    def fit(self, positives: Positives) -> FittedWalks:
-        per_item, per_user = (n.clamp(min=1) for n in (positives.per_item, positives.per_user))
-        scales = per_item**-self.own_items, per_user**-self.users, per_item**-self.items
-        return FittedWalks(positives, *(scale[:, None] for scale in scales))
+from exchangeable.ranking.positives import Positives, Rows
 
 
 @dataclass(frozen=True, eq=False)
-class FittedWalks:
-    """Walks over a table of positives."""
+class Walks:
+    """Walks over a table of positives, before items are scaled."""
 
     positives: Positives
-    own_items: Tensor  # (M, 1)
-    users: Tensor  # (N, 1)
-    items: Tensor  # (M, 1)
+    own_items: Tensor  # (M, 1), factors of a user's items
+    users: Tensor  # (N, 1), factors of the users on the way
 
-    def score(self, rows: Tensor) -> Tensor:
-        """Score all items for rows of positives: (M, B) -> (M, B)."""
-        reached = self.positives.by_user @ (self.own_items * rows)
-        return self.items * (self.positives.by_item @ (self.users * reached))
+    @classmethod
+    def of(cls, positives: Positives, own_items: float, users: float) -> Walks:
+        """Prepare walks with the exponents a and b."""
+        per_item, per_user = (n.clamp(min=1) for n in (positives.per_item, positives.per_user))
+        return cls(positives, (per_item**-own_items)[:, None], (per_user**-users)[:, None])
+
+    def score(self, rows: Rows) -> Tensor:
+        reached = self.positives.by_user @ (self.own_items * rows.columns)
+        return self.positives.by_item @ (self.users * reached)

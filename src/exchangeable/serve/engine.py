@@ -17,10 +17,10 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
+from exchangeable.completion.candidates import Recommendations
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.predictor import MEAN, PROBABILITIES, interval_ends, read_predictions
 from exchangeable.completion.recommend import (
-    Recommendations,
     RecommendQuery,
     encode_features,
     encode_ratings,
@@ -229,9 +229,7 @@ def _rank(snapshot: Snapshot, query: RecommendQuery) -> Recommendations:
             code = snapshot.ready.table_.vocabularies[axis].encode(column_of("label", [label]))
             keep &= best.cells[:, axis] != code
     rows = np.flatnonzero(keep)[: query.n]
-    return Recommendations(
-        best.axis, best.cells[rows], best.mean[rows], best.low[rows], best.high[rows]
-    )
+    return best.take(rows)
 
 
 def _explain(

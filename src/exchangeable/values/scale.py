@@ -35,7 +35,7 @@ class Scale:
 
     kind: Kind
     levels: tuple[float, ...] = ()
-    """Ascending; none for real numbers."""
+    """Ascending; none for real numbers and for positives of different strengths."""
 
     @classmethod
     def of(cls, values: NDArray[np.float64], kind: Kind | None = None) -> Scale:
@@ -58,9 +58,11 @@ class Scale:
         if kind == "binary" and len(distinct) > 2:
             raise InputError(f"a binary scale has two values, but {len(distinct)} were found")
         if kind == "positives" and len(distinct) > 1:
-            raise InputError(
-                f"a scale of positives only has one value, but {len(distinct)} were found"
-            )
+            if distinct[0] <= 0:
+                raise InputError(
+                    f"strengths of positives must be above 0, but {distinct[0]:g} is not"
+                )
+            return cls(kind)  # strengths, such as plays
         return cls(kind, tuple(distinct.tolist()))
 
     def check(self, values: NDArray[np.float64]) -> None:

@@ -1,0 +1,189 @@
+"""Candidates of recommendations: the cells of members that may be listed, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
+from exchangeable.completion.predictor import Predictor, best_cells, interval_ends
+from exchangeable.completion.ranking_predictor import RankingPredictor
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import column_of, column_of_label
+from exchangeable.errors import InputError
+
+MAX_CANDIDATES = 20_000_000
+"""Most cells that are compared for one member."""
+COVERAGE = 0.8
+"""Coverage of the intervals."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendations:
+    """Cells sorted by their means, best first, with 80 % intervals; one member after the other."""
+
+    axis: int
+    """The members' axis."""
+    cells: Index  # (n, D), codes of members; meaningless on the members' own axis
+    mean: Floats  # (n,)
+    low: Floats  # (n,)
+    high: Floats  # (n,)
+    member: Index  # (n,), position among the members asked for
+
+    def columns(self, table: Table, members: pl.Series | None = None) -> dict[str, pl.Series]:
+        """Return labels of the other axes, means and both ends of the intervals.
+
+        Labels of ``members`` come first, where many were asked for.
+        """
+        own = table.axes[self.axis]
+        labels = {} if members is None else {own: members.gather(self.member).rename(own)}
+        labels |= {
+            axis: table.vocabularies[number].decode(self.cells[:, number])
+            for number, axis in enumerate(table.axes)
+            if number != self.axis
+        }
+        statistics = zip(table.prediction_columns(), (self.mean, self.low, self.high), strict=True)
+        return labels | {name: pl.Series(name, column) for name, column in statistics}
+
+    def take(self, rows: Index) -> Recommendations:
+        """Keep some of the cells."""
+        mean, low, high = self.mean[rows], self.low[rows], self.high[rows]
+        return Recommendations(self.axis, self.cells[rows], mean, low, high, self.member[rows])
+
+    @classmethod
+    def joined(cls, axis: int, parts: list[Recommendations]) -> Recommendations:
+        """Join the lists of several members."""
+        columns = zip(*[(p.cells, p.mean, p.low, p.high, p.member) for p in parts], strict=True)
+        return cls(axis, *(np.concatenate(column) for column in columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The members of other axes whose cells may be listed."""
+
+    axis: int
+    """The axis of the members that recommendations are for."""
+    choices: tuple[Index, ...]
+    """Codes by axis; none on the members' own."""
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        axis: int,
+        given: Mapping[str, Any],
+        among: Any = None,
+        exclude: Any = None,
+    ) -> Candidates:
+        """Take all members of other axes, or the ``given`` ones, ``among`` some, without others."""
+        others = {name: number for number, name in enumerate(table.axes) if number != axis}
+        unknown = set(given) - set(others)
+        if unknown:
+            raise InputError(
+                f"given must name other axes of {table.axes}, but names {sorted(unknown)}"
+            )
+        choices = [np.empty(0, np.int64)] * table.order
+        listed = _by_axis(table, others, "among", among)
+        left_out = _by_axis(table, others, "exclude", exclude)
+        for name, number in others.items():
+            if name in given:
+                codes = table.vocabularies[number].encode(column_of_label(name, given[name]))
+                if codes[0] == UNKNOWN:
+                    raise InputError(f"{name} must be known, but {given[name]!r} is not")
+            else:
+                codes = listed.get(name, np.arange(table.shape[number]))
+            choices[number] = np.setdiff1d(codes, left_out.get(name, codes[:0]))
+        count = int(np.prod([float(len(choices[number])) for number in others.values()]))
+        if count > MAX_CANDIDATES:
+            raise InputError(
+                f"at most {MAX_CANDIDATES:,} cells can be compared, but there are {count:,}; fix "
+                f"members of other axes with given"
+            )
+        return cls(axis, tuple(choices))
+
+    def cells(self, code: int) -> Index:
+        """Return the cells of a member: (K, D)."""
+        own = np.array([code], dtype=np.int64)
+        choices = [own if number == self.axis else c for number, c in enumerate(self.choices)]
+        grids = np.meshgrid(*choices, indexing="ij")
+        return np.stack([grid.ravel() for grid in grids], axis=1)
+
+
+def find_best(
+    predictor: Predictor,
+    table: Table,
+    candidates: Candidates,
+    members: Index,
+    n: int,
+    seen: Index | None,
+) -> Recommendations:
+    """Find the best cells of members (B,), ``UNKNOWN`` for strangers, without those ``seen``."""
+    axis = candidates.axis
+    if isinstance(predictor, RankingPredictor) and axis == 0:
+        lists = _rank_blocks(predictor, candidates, members, n, seen is not None)
+        return Recommendations.joined(axis, list(lists))
+    own = _cells_by_member(seen, axis, table.shape[axis]) if seen is not None else None
+    parts = []
+    for place, code in enumerate(members.tolist()):
+        cells = candidates.cells(code)
+        if own is not None and seen is not None and code != UNKNOWN:
+            keys = cell_keys(seen[own(code)], table.shape)
+            cells = cells[~np.isin(cell_keys(cells, table.shape), keys)]
+        best, (mean, low, high) = best_cells(predictor, cells, n, *interval_ends(COVERAGE))
+        of_member = np.full(len(best), place)
+        parts.append(Recommendations(axis, cells[best], mean, low, high, of_member))
+    return Recommendations.joined(axis, parts)
+
+
+def _rank_blocks(
+    predictor: RankingPredictor, candidates: Candidates, members: Index, n: int, unseen: bool
+) -> Iterator[Recommendations]:
+    """Rank items for blocks of users."""
+    start, low_end, high_end = 0, *interval_ends(COVERAGE)
+    for items, chances in predictor.best(members, n, candidates.choices[1], unseen=unseen):
+        place, column = np.nonzero(items != UNKNOWN)
+        chosen, mean = items[place, column], chances[place, column]
+        cells = np.stack([members[start + place], chosen], axis=1)
+        likely = predictor.distribution(mean)
+        low, high = (end(likely).numpy() for end in (low_end, high_end))
+        yield Recommendations(0, cells, mean, low, high, start + place)
+        start += len(items)
+
+
+def _cells_by_member(index: Index, axis: int, size: int) -> Any:
+    """Return a function from a member's code to the positions of its cells."""
+    permutation = np.argsort(index[:, axis], kind="stable")
+    ends = np.bincount(index[:, axis], minlength=size).cumsum()
+    return lambda code: permutation[ends[code - 1] if code else 0 : ends[code]]
+
+
+def _by_axis(
+    table: Table, others: Mapping[str, int], argument: str, labels: Any
+) -> dict[str, Index]:
+    """Codes of the labels of other axes: a list for the only one, or a mapping by axis."""
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        if len(others) != 1:
+            raise InputError(
+                f"{argument} must be a mapping from {', '.join(others)} to labels, but is a "
+                f"{type(labels).__name__}"
+            )
+        labels = {next(iter(others)): labels}
+    codes = {}
+    for name, column in labels.items():
+        if name not in others:
+            raise InputError(f"{argument} must name other axes of {table.axes}, but names {name!r}")
+        if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
+            raise InputError(f"{argument} must be labels of {name}, but is {column!r}")
+        own = column_of(name, column)
+        found = table.vocabularies[others[name]].encode(own)
+        if (found == UNKNOWN).any():
+            label = own[int((found == UNKNOWN).argmax())]
+            raise InputError(f"{argument} must be of known {name}, but {label!r} is not known")
+        codes[name] = found
+    return codes

@@ -1,0 +1,184 @@
+"""A ranker of positives as a predictor: chances that unseen cells are positives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index
+from exchangeable.errors import InputError
+from exchangeable.pretraining import bundled
+from exchangeable.ranking.chances import shares_of
+from exchangeable.ranking.channels import FACTORS
+from exchangeable.ranking.network import RankingNetwork, network_from_parts, network_to_parts
+from exchangeable.ranking.positives import Positives, Rows, usual_strengths
+from exchangeable.ranking.ranker import PretrainedRanker, fit_pretrained
+from exchangeable.ranking.registry import RANKERS
+from exchangeable.ranking.single import RankingModel, SingleRanker, fit_single
+from exchangeable.ranking.stack import users_per_block
+from exchangeable.runtime.threads import threads_for
+from exchangeable.values.distributions import Distribution, OnLevels
+
+LEVELS = (0.0, 1.0)
+MAX_CHANCE = 1 - 1e-6
+"""Of an unseen cell: a chance of 1 is that of an observed one."""
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class RankingPredictor:
+    """Users and items of a table, and the model that ranks items for users.
+
+    Users beyond those that the model has read are ranked from their own items, and items beyond
+    those that it has read have the least chances until all cells are read together.
+    """
+
+    name: str
+    model: RankingModel
+    positives: Positives
+    """The items of all users, among those that the model has read."""
+    shape: tuple[int, int]
+    """Members of the table; some may be new."""
+    device: torch.device
+
+    @classmethod
+    def fit(cls, name: str, cells: Cells, device: torch.device) -> RankingPredictor:
+        """Fit a ranker by its name to the cells, which are all positives."""
+        return cls._of(name, cells, device, None)
+
+    @classmethod
+    def _of(
+        cls, name: str, cells: Cells, device: torch.device, network: RankingNetwork | None
+    ) -> RankingPredictor:
+        positives = _positives_of(cells, device)
+        with threads_for(len(cells), device):
+            model: RankingModel
+            if name == bundled.NAME:
+                network = bundled.bundled_ranker() if network is None else network
+                model = fit_pretrained(network.to(device), positives)
+            else:
+                model = fit_single(name, positives)
+        return cls(name, model, positives, (cells.shape[0], cells.shape[1]), device)
+
+    def predict(self, index: Index, times: Floats | None = None) -> Distribution:
+        chances = np.empty(len(index))
+        users, place = np.unique(index[:, 0], return_inverse=True)
+        per_block = users_per_block(self.positives)
+        for start in range(0, len(users), per_block):
+            inside = (place >= start) & (place < start + per_block)
+            rows = self.rows(users[start : start + per_block])
+            columns, items = place[inside] - start, index[inside, 1]
+            chances[inside] = self._chances(rows)[items, columns]
+        return self.distribution(chances)
+
+    @staticmethod
+    def distribution(chances: Floats) -> OnLevels:
+        """Return the distributions of cells with these chances."""
+        both = torch.from_numpy(np.stack([1 - chances, chances], axis=1)).clamp(min=_TINY)
+        return OnLevels(torch.tensor(LEVELS, dtype=torch.float64), both.log())
+
+    @torch.no_grad()
+    def _chances(self, rows: Rows) -> Floats:
+        """Return the chances of all items, the last of which stands for unknown ones: (M + 1, B).
+
+        What a row has is certain. A user without items gets what usual users would.
+        """
+        scores = self.model.score(rows)
+        usual = self.positives.per_user.sum() / (self.positives.per_user > 0).sum()
+        counts = torch.where(rows.counts > 0, rows.counts, usual)
+        shares = shares_of(scores, counts)
+        least = torch.where(rows.seen, torch.inf, shares).amin(dim=0, keepdim=True)
+        chances = self.model.chances.of(torch.cat([shares, least.nan_to_num(posinf=0.0)]))
+        chances = chances.clamp(max=MAX_CHANCE)
+        chances[:-1][rows.seen] = 1.0
+        added = max(0, self.shape[1] - len(shares))
+        known, last = chances[:-1], chances[-1:]
+        return torch.cat([known, last.expand(added + 1, -1)]).double().cpu().numpy()
+
+    def rows(self, users: Index) -> Rows:
+        """Return the items of users (B,); ``UNKNOWN`` ones have none."""
+        return self.positives.rows(torch.from_numpy(users).to(self.device))
+
+    def best(
+        self, users: Index, n: int, items: Index, *, unseen: bool = True
+    ) -> Iterator[tuple[Index, Floats]]:
+        """Find the ``n`` likeliest of some items for users (B,), and their chances: (B', n) each.
+
+        Users come in blocks; the best items come first, and ``UNKNOWN`` fills the end of shorter
+        lists. With ``unseen`` what a user has is not listed.
+        """
+        n = min(n, len(items))
+        for start in range(0, len(users), users_per_block(self.positives)):
+            rows = self.rows(users[start : start + users_per_block(self.positives)])
+            chances = torch.from_numpy(self._chances(rows)[items].T.copy())  # (B', items)
+            if unseen:
+                chances = torch.where(chances == 1.0, -1.0, chances)
+            found, top = chances.topk(n, dim=1)
+            chosen = items[top.numpy()]
+            yield np.where(found.numpy() < 0, UNKNOWN, chosen), found.numpy()
+
+    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> RankingPredictor:
+        known = cells.take(cells.index[:, 1] < len(self.positives.per_item))
+        shape = (cells.shape[0], len(self.positives.per_item))
+        positives = _positives_of(replace(known, shape=shape), self.device)
+        return replace(self, positives=positives, shape=(cells.shape[0], cells.shape[1]))
+
+    def needs_refit(self, *, replaced: bool) -> bool:
+        return False
+
+    def refreshed(self, cells: Cells) -> RankingPredictor:
+        network = self.model.network if isinstance(self.model, PretrainedRanker) else None
+        return self._of(self.name, cells, self.device, network)
+
+    def for_new_member(
+        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    ) -> RankingPredictor | None:
+        if axis != 0:
+            return None
+        items = len(self.positives.per_item)
+        known = index[:, 1] < items
+        cells = Cells(index[known], values[known], (1, items))
+        return replace(self, positives=_positives_of(cells, self.device), shape=(1, self.shape[1]))
+
+    def factors(self) -> tuple[Floats, ...]:
+        if not isinstance(self.model, PretrainedRanker | SingleRanker):
+            raise InputError(f"factors come from a fitted table, but this is {self.name}")
+        fitted = self.model.channels.table.factors(FACTORS)
+        users = fitted.factors.solve(self.positives.by_user, fitted.items)
+        found = [vectors.double().cpu().numpy() for vectors in (users, fitted.items)]
+        spare = max(0, self.shape[1] - len(found[1]))  # items that came since have no direction
+        found[1] = np.concatenate([found[1], np.zeros((spare, found[1].shape[1]))])
+        return tuple(found)
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        if not isinstance(self.model, PretrainedRanker):
+            return {"ranker": self.name}, {}
+        config, tensors = network_to_parts(self.model.network)
+        return {"ranker": self.name, "network": config}, tensors
+
+    @classmethod
+    def from_parts(
+        cls,
+        config: dict[str, Any],
+        tensors: dict[str, Tensor],
+        cells: Cells,
+        device: torch.device,
+    ) -> RankingPredictor:
+        """Build a predictor from what ``to_parts`` returned; it reads the cells anew."""
+        name = str(config["ranker"])
+        if "network" in config:
+            return cls._of(name, cells, device, network_from_parts(config["network"], tensors))
+        if name not in RANKERS:
+            raise InputError(f"a ranker is one of {', '.join(RANKERS)}, but this is {name!r}")
+        return cls.fit(name, cells, device)
+
+
+def _positives_of(cells: Cells, device: torch.device) -> Positives:
+    index = torch.from_numpy(cells.index).to(device)
+    strengths = usual_strengths(torch.from_numpy(cells.values).to(device))
+    return Positives.of(index, (cells.shape[0], cells.shape[1]), strengths)

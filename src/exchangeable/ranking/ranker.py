@@ -1,0 +1,196 @@
+"""The pretrained ranker on a table: channels, the stack, and the network as far as it helps.
+
+Hidden positives of the table decide three things, each for users that it was not fitted to: how
+the stack and what the network adds are weighed (trust), how far the chances are right, and whether
+one ranker alone would do better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from exchangeable.ranking.chances import Chances
+from exchangeable.ranking.channels import CHANNEL_RANKERS, Channels
+from exchangeable.ranking.network import RankingNetwork, TableFacts
+from exchangeable.ranking.positives import Positives, Rows
+from exchangeable.ranking.single import fit_chances
+from exchangeable.ranking.stack import (
+    CANDIDATES,
+    Examples,
+    candidate_channels,
+    find_examples,
+    fit_softmax,
+    fit_stack,
+    gains_of,
+    hide,
+    ranker_gains,
+    stack_scores,
+    top_items,
+    usual_weights,
+)
+
+NETWORK_CANDIDATES = 200
+"""Items of a user that the network scores; those below keep the sequence of the stack."""
+LOWEST = 20
+"""Candidates whose mean addition all items below them have."""
+TRUST_RIDGE = 10.0
+MIN_AHEAD = 1.0
+"""Standard errors by which one ranker alone must be ahead."""
+MIN_TRUST = 0.1
+"""Weight of the stack at least."""
+MIN_HIDDEN = 30
+"""Hidden positives, with fewer of which nothing is fitted."""
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """Discounted gains on hidden positives: of the ranker, and of each of its channels alone."""
+
+    users: int
+    gain: float
+    alone: dict[str, float]
+    ahead: dict[str, float]
+    """Mean difference of a channel's gain and the ranker's, in standard errors."""
+
+    @property
+    def better(self) -> str | None:
+        """The name of a ranker that alone does clearly better, without its setting."""
+        best = max(self.ahead, key=lambda name: self.alone[name])
+        return best.split()[0] if self.ahead[best] > MIN_AHEAD else None
+
+    def __str__(self) -> str:
+        best = max(self.alone, key=lambda name: self.alone[name])
+        return (
+            f"positives of {self.users:,} users were hidden, of which it has a discounted gain of "
+            f"{self.gain:.4f} ({best} alone {self.alone[best]:.4f})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PretrainedRanker:
+    """A table read by the pretrained ranker."""
+
+    network: RankingNetwork
+    channels: Channels
+    facts: TableFacts
+    trust: tuple[float, float]
+    """Weights of the stack's score and of what the network adds."""
+    chances: Chances
+    backtest: Backtest | None
+
+    def score(self, rows: Rows) -> Tensor:
+        """Score all items for rows, -inf for what they have: (M, B)."""
+        deviations = self.channels.deviations(rows)
+        stack = stack_scores(deviations, self.facts.weights, rows)
+        if not self.trust[1]:
+            return self.trust[0] * stack
+        items = top_items(stack.T, NETWORK_CANDIDATES)
+        z = candidate_channels(deviations, items)
+        added = self.network(z, items, self.facts.of_users(rows), self.facts)
+        return combine(stack, items, added, self.trust)
+
+
+def combine(stack: Tensor, items: Tensor, added: Tensor, trust: tuple[float, float]) -> Tensor:
+    """Add to scores (M, B) what the network says of candidates (B, K), best first."""
+    lowest = added[:, -LOWEST:].mean(dim=1)
+    scores = trust[0] * stack
+    extra = lowest.expand_as(stack).scatter(0, items.T, added.T)
+    return scores.add_(extra, alpha=trust[1])
+
+
+@torch.no_grad()
+def fit_pretrained(network: RankingNetwork, positives: Positives) -> PretrainedRanker:
+    """Read a table; nothing is trained but a few coefficients, in closed form."""
+    kept, hidden, users = hide(positives)
+    if hidden.per_user.sum() < MIN_HIDDEN:
+        channels = Channels.fit(positives)
+        weights = usual_weights(channels)
+        facts = TableFacts.of(positives, weights, weights.new_zeros(len(CHANNEL_RANKERS)))
+        return PretrainedRanker(network, channels, facts, (1.0, 0.0), Chances(), None)
+    inner = Channels.fit(kept)
+    pool = find_examples(inner, kept, hidden, users)
+    gains = ranker_gains(pool)
+    usual = usual_weights(inner)
+    facts = TableFacts.of(kept, fit_stack(pool, usual), gains.mean(dim=1))
+    trial = _Trial.of(network, kept, pool, facts, usual)
+    trust = trial.fit_trust()
+    tried = PretrainedRanker(network, inner, trial.facts[0], trust, Chances(), None)
+    return PretrainedRanker(
+        network,
+        Channels.fit(positives, inner),
+        TableFacts.of(positives, facts.weights, facts.gains),
+        trust,
+        fit_chances(tried, kept, hidden, trial.held_out[0]),
+        trial.backtest(trust, gains),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Scores of users by stacks that were fitted to other users."""
+
+    pools: tuple[Examples, ...]
+    stacks: tuple[Tensor, ...]  # (Q, P) each
+    added: tuple[Tensor, ...]  # (Q, P) each, by the network
+    facts: tuple[TableFacts, ...]
+    held_out: tuple[Tensor, ...]  # (Q,) each, the users
+
+    @classmethod
+    def of(
+        cls,
+        network: RankingNetwork,
+        kept: Positives,
+        pool: Examples,
+        facts: TableFacts,
+        usual: Tensor,
+    ) -> _Trial:
+        """Fit the stack to one half of the users for the other, and the other way round."""
+        half = torch.arange(len(pool.users), device=pool.users.device) % 2 == 0
+        parts = []
+        for fitted_to in (half, ~half):
+            own = replace(facts, weights=fit_stack(pool.of_users(fitted_to), usual))
+            others = pool.of_users(~fitted_to)
+            stack = others.z @ own.weights
+            positions = top_items(stack, NETWORK_CANDIDATES)
+            candidates = others.take(positions)
+            users = own.of_users(kept.rows(others.users))
+            added = network(candidates.z, candidates.items, users, own)
+            lowest = added[:, -LOWEST:].mean(dim=1, keepdim=True)
+            added = lowest.expand_as(stack).scatter(1, positions, added)
+            parts.append((others, stack, added, own, others.users))
+        return cls(*zip(*parts, strict=True))
+
+    def fit_trust(self) -> tuple[float, float]:
+        """Fit weights of the stack and of what the network adds to the hidden positives."""
+        leading = []
+        for pool, stack, added in zip(self.pools, self.stacks, self.added, strict=True):
+            both = replace(pool, z=torch.stack([stack, added], dim=2))
+            leading.append(both.take(top_items(stack + added, CANDIDATES)))
+        z, hidden = (
+            torch.cat([getattr(part, name) for part in leading]) for name in ("z", "hidden")
+        )
+        one, other = fit_softmax(z, hidden, z.new_ones(2), TRUST_RIDGE).tolist()
+        return max(one, MIN_TRUST), max(other, 0.0)
+
+    def backtest(self, trust: tuple[float, float], gains: Tensor) -> Backtest:
+        """Compare with each ranker alone; ``gains`` (R, Q) are theirs, of all users."""
+        own = torch.cat(
+            [
+                gains_of(trust[0] * stack + trust[1] * added, pool)
+                for pool, stack, added in zip(self.pools, self.stacks, self.added, strict=True)
+            ]
+        )
+        # Halves come one after the other here: users of odd positions first.
+        alone = torch.cat([gains[:, 1::2], gains[:, ::2]], dim=1)
+        away = alone - own
+        errors = away.std(dim=1, correction=0).clamp(min=1e-9) / len(own) ** 0.5
+        names = list(CHANNEL_RANKERS)
+        return Backtest(
+            len(own),
+            float(own.mean()),
+            dict(zip(names, alone.mean(dim=1).tolist(), strict=True)),
+            dict(zip(names, (away.mean(dim=1) / errors).tolist(), strict=True)),
+        )

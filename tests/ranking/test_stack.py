@@ -13,7 +13,6 @@ def test_channels_are_in_deviations_of_a_users_unseen_items():
     deviations = Channels.fit(positives_of(table)).deviations(rows_of(table))
     assert len(deviations) == len(CHANNEL_RANKERS)
     for name, each in zip(CHANNEL_RANKERS, deviations, strict=True):
-        assert (each.T[table > 0] == 0).all()
         for user in (0, 7):
             own = each.T[user][table[user] == 0]
             if "low-pass" in name:  # all vectors of so small a table

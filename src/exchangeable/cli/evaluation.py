@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,7 +32,10 @@ from exchangeable.errors import InputError
 from exchangeable.runtime.files import whole_file
 
 if TYPE_CHECKING:
+    from exchangeable.data.table import Table
+    from exchangeable.datasets.source import Dataset
     from exchangeable.evaluation.comparison import Evaluation
+    from exchangeable.evaluation.ranking import RankingEvaluation
 
 
 @report_errors
@@ -38,16 +43,33 @@ if TYPE_CHECKING:
 def evaluate(
     table: TableArgument,
     models: Annotated[
-        str, typer.Option(help="Names or folders of models, separated by commas.")
-    ] = "vmf",
+        str | None,
+        typer.Option(
+            help="Names or folders of models, separated by commas; by default vmf, and pretrained "
+            "for positives."
+        ),
+    ] = None,
     split: Annotated[
         str,
         typer.Option(
-            help="random, new-rows, new-columns, new-both, time, or a split of the dataset."
+            help="random (of positives: of each user), new-rows, new-columns, new-both, time, or a "
+            "split of the dataset."
         ),
     ] = "random",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
-    test: Annotated[float, typer.Option(help="Share of cells or members to hold out.")] = 0.1,
+    test: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of cells or members to hold out; by default 0.1, and 0.2 of positives."
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the lists of positives, separated by commas, as in recall@20,ndcg@10; also "
+            "precision, hit and mrr. All unseen items are candidates."
+        ),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Gradient steps of models that are trained.")
     ] = None,
@@ -59,7 +81,11 @@ def evaluate(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Compare models, and always bias and bmf, on held-out cells."""
+    """Compare models on held-out cells, and always with bias and bmf.
+
+    Of positives the lists of all unseen items are compared, and always with popularity, ease and
+    ials.
+    """
     out = out or Path(f"{Path(table).name}.{split}.json")
     if out.suffix != ".json":
         raise InputError(f"{out}: the name must end in .json, but ends in {out.suffix!r}")
@@ -68,37 +94,107 @@ def evaluate(
     check_writable(plot, force)
     numbers = list(dict.fromkeys(_parse_seed(seed) for seed in seeds.split(",")))
     data, dataset = open_table(table, options)
-    from exchangeable.evaluation.comparison import evaluate as compare
-    from exchangeable.evaluation.comparison import picture
-
-    names = [name.strip() for name in models.split(",") if name.strip()]
-    with progress_bar() as progress:
-        result = compare(
-            data if dataset is None else dataset,
-            split=split,
-            models=names,
-            seeds=numbers,
-            test=test,
-            steps=steps,
-            device=device,
-            name=Path(table).name,
-            progress=progress,
+    positives = data.scale.kind == "positives" and data.order == 2
+    if metrics is not None and not positives:
+        raise InputError(
+            f"metrics are those of positives of two axes, but this table has {data.order} and "
+            f"{data.scale}; --at-least makes positives of values"
         )
-    facts = result.to_json()
+    usual = "pretrained" if positives else "vmf"
+    names = [name.strip() for name in (models or usual).split(",") if name.strip()]
+    settings: dict[str, Any] = {
+        "split": split,
+        "models": names,
+        "seeds": numbers,
+        "device": device,
+        "name": Path(table).name,
+    }
+    source = data if dataset is None else dataset
+    if positives:
+        if steps is not None:
+            raise InputError("--steps are those of models that are trained, but these rank")
+        shown = _compare_lists(source, metrics, test, settings)
+    else:
+        shown = _compare_values(source, steps, test, settings)
     with whole_file(out) as target:
-        target.write_text(json.dumps(facts, indent=1))
+        target.write_text(json.dumps(shown.facts, indent=1))
     output = Output(as_json)
     if not as_json:
-        _show(result)
-        output.line(*[note for o in result.outcomes for note in o.notes if "very cells" in note])
+        shown.show()
+        output.line(*shown.warnings)
     try:
         check_plotting()
-        picture(result, plot)
+        shown.plot(plot)
         plotted = f"picture in {plot}"
     except InputError as error:
         plotted = f"no picture: {error}"
-    output.fact(**facts, out=str(out), picture=plotted)
+    output.fact(**shown.facts, out=str(out), picture=plotted)
     output.finish(f"results in {out}, {plotted}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    """A comparison, and how it is printed and plotted."""
+
+    facts: dict[str, Any]
+    show: Callable[[], None]
+    plot: Callable[[Path], None]
+    warnings: tuple[str, ...] = ()
+
+
+def _compare_values(
+    source: Dataset | Table, steps: int | None, test: float | None, settings: dict[str, Any]
+) -> _Shown:
+    from exchangeable.evaluation.comparison import evaluate, picture
+
+    with progress_bar() as progress:
+        result = evaluate(
+            source, test=0.1 if test is None else test, steps=steps, progress=progress, **settings
+        )
+    notes = tuple(note for o in result.outcomes for note in o.notes if "very cells" in note)
+    return _Shown(
+        result.to_json(), lambda: _show(result), lambda path: picture(result, path), notes
+    )
+
+
+def _compare_lists(
+    source: Dataset | Table, metrics: str | None, test: float | None, settings: dict[str, Any]
+) -> _Shown:
+    from exchangeable.evaluation.ranking import METRICS, evaluate_ranking, picture
+    from exchangeable.evaluation.ranking_metrics import parse_metrics
+
+    chosen = METRICS if metrics is None else parse_metrics(metrics)
+    with progress_bar() as progress:
+        result = evaluate_ranking(
+            source,
+            test=0.2 if test is None else test,
+            metrics=chosen,
+            progress=progress,
+            **settings,
+        )
+    return _Shown(result.to_json(), lambda: _show_lists(result), lambda path: picture(result, path))
+
+
+def _show_lists(result: RankingEvaluation) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    users = len(next(iter(result.outcomes[0].figures.values())))
+    title = f"{result.name}, split {result.split}: lists of all unseen items, {users:,} users"
+    table = Table(title=title)
+    last = str(result.metrics[-1])
+    for heading in ("model", *map(str, result.metrics), f"{last} below the best", "s"):
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+    for model in result.models:
+        paired = result.against_best(model, last)
+        below = (
+            "best"
+            if paired is None
+            else f"{-paired.difference:.4f} ({-paired.high:.4f} to {-paired.low:.4f})"
+        )
+        figures = [f"{result.spread(model, str(metric)).mean:.4f}" for metric in result.metrics]
+        table.add_row(model, *figures, below, f"{result.seconds(model):.1f}")
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
 def _show(result: Evaluation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,10 @@ Duplicates = Annotated[
 ScaleKind = Annotated[
     str | None, typer.Option(help="Scale of the values: levels, real, binary or positives.")
 ]
+AtLeast = Annotated[
+    float | None,
+    typer.Option(help="Take cells of this value or more as positives, and leave out the others."),
+]
 SkipBadLines = Annotated[
     bool, typer.Option("--skip-bad-lines", help="Skip lines that cannot be read.")
 ]
@@ -49,9 +54,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Model = Annotated[
     str,
     typer.Option(
-        help="auto (pretrained, or bias or vmf if better on hidden cells), pretrained, mean, "
+        help="auto (pretrained, or a simpler one if better on hidden cells), pretrained, mean, "
         "row-mean, column-mean, bias, vmf, bmf, knn (or item-knn), user-knn, residual or "
-        "factorized (which are trained first), or the folder of a trained model."
+        "factorized (which are trained first), or the folder of a trained model. For positives "
+        "also popularity, item-cosine, user-cosine, rp3, graph-filter, ease, ridge, ials."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
@@ -79,6 +85,7 @@ _FIELDS: dict[str, tuple[Any, Any]] = {
     "header": (Header, None),
     "duplicates": (Duplicates, "error"),
     "scale": (ScaleKind, None),
+    "at_least": (AtLeast, None),
     "skip_bad_lines": (SkipBadLines, False),
 }
 
@@ -109,9 +116,15 @@ def open_table(name: str, options: TableOptions) -> tuple[Table, Dataset | None]
     from exchangeable.data.build import table_from_file
     from exchangeable.datasets import DATASETS, load
 
-    if name in DATASETS:
-        if options != DEFAULTS:
-            raise InputError(f"{name} is a dataset with fixed columns: it takes no table options")
-        dataset = load(name)
-        return dataset.table, dataset
-    return table_from_file(name, options), None
+    least, options = options.at_least, replace(options, at_least=None)
+    if name not in DATASETS:
+        table = table_from_file(name, options)
+        return (table if least is None else table.at_least(least)), None
+    if options != DEFAULTS:
+        raise InputError(
+            f"{name} is a dataset with fixed columns: of the table options it takes --at-least only"
+        )
+    dataset = load(name)
+    if least is not None:  # its splits are of all cells
+        return dataset.table.at_least(least), None
+    return dataset.table, dataset

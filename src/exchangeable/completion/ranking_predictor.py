@@ -82,23 +82,28 @@ class RankingPredictor:
         both = torch.from_numpy(np.stack([1 - chances, chances], axis=1)).clamp(min=_TINY)
         return OnLevels(torch.tensor(LEVELS, dtype=torch.float64), both.log())
 
-    @torch.no_grad()
     def _chances(self, rows: Rows) -> Floats:
-        """Return the chances of all items, the last of which stands for unknown ones: (M + 1, B).
+        """Return the chances of all items, the last one that of unknown ones: (M + 1, B)."""
+        chances = self._chances_of(rows, self.scores(rows))
+        chances[rows_seen(rows, len(chances))] = 1.0
+        return chances.double().cpu().numpy()
 
-        What a row has is certain. A user without items gets what usual users would.
+    @torch.no_grad()
+    def scores(self, rows: Rows) -> Tensor:
+        """Score all items, -inf for what a row has; the last stands for unknown ones: (M + 1, B).
+
+        Items that came since the model has read the table have the least of all scores.
         """
         scores = self.model.score(rows)
-        usual = self.positives.per_user.sum() / (self.positives.per_user > 0).sum()
+        least = torch.where(rows.seen, torch.inf, scores).amin(dim=0, keepdim=True)
+        added = self.shape[1] - len(scores) + 1
+        return torch.cat([scores, least.nan_to_num(posinf=0.0).expand(added, -1)])
+
+    def _chances_of(self, rows: Rows, scores: Tensor) -> Tensor:
+        """Return the chances of cells with these scores; a user without items is a usual one."""
+        usual = self.positives.per_user.sum() / (self.positives.per_user > 0).sum().clamp(min=1)
         counts = torch.where(rows.counts > 0, rows.counts, usual)
-        shares = shares_of(scores, counts)
-        least = torch.where(rows.seen, torch.inf, shares).amin(dim=0, keepdim=True)
-        chances = self.model.chances.of(torch.cat([shares, least.nan_to_num(posinf=0.0)]))
-        chances = chances.clamp(max=MAX_CHANCE)
-        chances[:-1][rows.seen] = 1.0
-        added = max(0, self.shape[1] - len(shares))
-        known, last = chances[:-1], chances[-1:]
-        return torch.cat([known, last.expand(added + 1, -1)]).double().cpu().numpy()
+        return self.model.chances.of(shares_of(scores, counts)).clamp(max=MAX_CHANCE)
 
     def rows(self, users: Index) -> Rows:
         """Return the items of users (B,); ``UNKNOWN`` ones have none."""
@@ -115,12 +120,16 @@ class RankingPredictor:
         n = min(n, len(items))
         for start in range(0, len(users), users_per_block(self.positives)):
             rows = self.rows(users[start : start + users_per_block(self.positives)])
-            chances = torch.from_numpy(self._chances(rows)[items].T.copy())  # (B', items)
-            if unseen:
-                chances = torch.where(chances == 1.0, -1.0, chances)
-            found, top = chances.topk(n, dim=1)
-            chosen = items[top.numpy()]
-            yield np.where(found.numpy() < 0, UNKNOWN, chosen), found.numpy()
+            scores = self.scores(rows)
+            chances = self._chances_of(rows, scores)
+            if not unseen:
+                seen = rows_seen(rows, len(scores))
+                scores, chances = scores.masked_fill(seen, torch.inf), chances.masked_fill(seen, 1)
+            wanted = torch.from_numpy(items).to(self.device)
+            # By scores, since cells with different scores may have equal chances.
+            found, top = scores[wanted].T.topk(n, dim=1)
+            listed = chances[wanted].T.gather(1, top).double().cpu().numpy()
+            yield np.where((found == -torch.inf).cpu().numpy(), UNKNOWN, items[top.cpu()]), listed
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> RankingPredictor:
         known = cells.take(cells.index[:, 1] < len(self.positives.per_item))
@@ -176,6 +185,11 @@ class RankingPredictor:
         if name not in RANKERS:
             raise InputError(f"a ranker is one of {', '.join(RANKERS)}, but this is {name!r}")
         return cls.fit(name, cells, device)
+
+
+def rows_seen(rows: Rows, size: int) -> Tensor:
+    """Return which of ``size`` items rows have, where some are beyond those of the rows."""
+    return torch.nn.functional.pad(rows.seen, (0, 0, 0, size - len(rows.seen)))
 
 
 def _positives_of(cells: Cells, device: torch.device) -> Positives:

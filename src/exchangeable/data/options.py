@@ -33,5 +33,7 @@ class TableOptions:
     duplicates: Duplicates = "error"
     """The value of a cell that comes more than once."""
     scale: Kind | None = None
+    at_least: float | None = None
+    """The value from which on cells are positives; lower ones are left out."""
     skip_bad_lines: bool = False
     """Whether to skip lines that do not fit, and values that are not numbers."""

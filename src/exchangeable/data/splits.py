@@ -57,6 +57,17 @@ def by_share(table: Sized, *, test: float = 0.1, validation: float = 0.05, seed:
     return _sorted_split(test=permutation[:held_out], **rest)
 
 
+def share_of_each(table: Table, *, test: float = 0.2, seed: int = 0) -> Split:
+    """Hold out a share of the cells of each member of the first axis, rounded down."""
+    _check_shares(test=test)
+    member = table.index[table.is_observed][:, 0]
+    permutation = np.lexsort((_generator(seed).random(len(member)), member))
+    sizes = np.bincount(member, minlength=table.shape[0])
+    rank = np.arange(len(member)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    held = rank < np.repeat(np.floor(test * sizes), sizes)
+    return _sorted_split(test=permutation[held], train=permutation[~held])
+
+
 def new_members(
     table: Table,
     axes: Sequence[int] = (0,),

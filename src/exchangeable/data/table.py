@@ -174,6 +174,31 @@ class Table:
         """Count the observed cells of each member of an axis, (N,)."""
         return np.bincount(self.index[self.is_observed, axis], minlength=self.shape[axis])
 
+    def at_least(self, least: float) -> Table:
+        """Keep the cells whose value is so high, as positives, and the members that have some."""
+        if self.scale.kind == "positives":
+            raise InputError(f"at least {least:g} needs values, but all of these are positives")
+        values = self.values[self.is_observed]
+        chosen = np.flatnonzero(values >= least)
+        if not len(chosen):
+            highest = f": the highest is {values.max():g}" if len(values) else ""
+            raise InputError(f"cells of {least:g} or more are needed, but there is none{highest}")
+        kept = self.take(chosen)
+        vocabularies, columns = [], []
+        for vocabulary, codes in zip(self.vocabularies, kept.index.T, strict=True):
+            members, numbers = np.unique(codes, return_inverse=True)
+            vocabularies.append(Vocabulary(vocabulary.decode(members)))
+            columns.append(numbers)
+        note = f"{format_count(len(chosen), 'cell')} of {least:g} or more, taken as positives"
+        return replace(
+            kept,
+            vocabularies=tuple(vocabularies),
+            index=np.stack(columns, axis=1).astype(np.int64),
+            values=np.ones(len(chosen)),
+            scale=Scale("positives", (1.0,)),
+            found=(*self.found, note),
+        )
+
     def take(self, positions: NDArray[np.int64]) -> Table:
         """Select observed cells by position, in the sequence of the table, and keep all members."""
         rows = np.flatnonzero(self.is_observed)[np.sort(positions)]

@@ -51,9 +51,9 @@ FORMS = 2
 CHANNELS = FORMS * len(CHANNEL_RANKERS)
 
 _UNIT = 4.0  # deviations
-_MAX_DEVIATIONS = 240.0
 _TINY = 1e-9
 _ROUNDING = 1e-5
+_NEARLY_EQUAL = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,10 @@ class Channels:
         return cls(table, fitted)
 
     def deviations(self, rows: Rows) -> list[Tensor]:
-        """Return the scores of each ranker in deviations, 0 for what a row has: (M, B) each."""
+        """Return the scores of each ranker in deviations: (M, B) each.
+
+        They are those of unseen items; what stands for an item that a row has means nothing.
+        """
         unseen = ~rows.seen
         share = 1 / unseen.sum(dim=0).clamp(min=1)
         found: list[Tensor] = []
@@ -88,12 +91,15 @@ class Channels:
                 most = scores.abs().amax(dim=0)
                 scores = scores * unseen
             scaled = scores * ranker.factors[:, None]
-            away = scaled.sub_(scaled.sum(dim=0) * share).mul_(unseen)
-            size = torch.linalg.vector_norm(away, dim=0) * share.sqrt()
-            # A filter that keeps all of a row says nothing of what it does not have.
+            mean = scaled.sum(dim=0) * share
+            square = torch.linalg.vector_norm(scaled, dim=0).square() * share
+            size = (square - mean.square()).clamp(min=0).sqrt()
+            # A filter that keeps all of a row says nothing of what it does not have. And of scores
+            # that are all nearly equal only their rounding is left.
             noise = (most * ranker.factors.mean() * _ROUNDING).clamp(min=_TINY)
+            noise = torch.maximum(noise, mean.abs() * _NEARLY_EQUAL)
             unit = torch.where(size > noise, 1 / size.clamp(min=_TINY), 0.0)
-            found.append(away.mul_(unit).clamp_(-_MAX_DEVIATIONS, _MAX_DEVIATIONS))
+            found.append(scaled.mul_(unit).sub_(mean * unit))
         return found
 
 

@@ -23,8 +23,11 @@ ROUNDS = 6
 """Rounds over items and users."""
 ROUNDS_FROM_START = 2
 
-GRADIENT_STEPS = 3
+STEPS_FROM_START = 3
 """Steps of conjugate gradients in each round."""
+STEPS_FROM_NOTHING = 6
+"""Steps where vectors have no start. With the diagonal matrix of inner products that vectors of
+fitted items have, they end within a thousandth of the solution."""
 
 _TINY = 1e-20
 
@@ -36,7 +39,9 @@ class ImplicitFactors:
     rank: int = 128
     weight: float = 2.0
     regularisation: float = 0.1
-    """Per weight of a member's cells; those that are not observed count for a thousandth."""
+    """Per weight of a member's cells."""
+    unseen: float = 1e-3
+    """What a cell that is not observed counts for in this."""
 
     def fit(
         self, positives: Positives, spectrum: Spectrum, start: FittedFactors | None = None
@@ -55,12 +60,14 @@ class ImplicitFactors:
         for _ in range(rounds):
             items = self.solve(positives.by_item, users, items)
             users = self.solve(positives.by_user, items, users)
-        return FittedFactors(self, items)
+        # Turned so that their inner products are a diagonal matrix, which solves fast.
+        _, turn = torch.linalg.eigh((items.T @ items).double())
+        return FittedFactors(self, items @ turn.to(items))
 
     def solve(self, table: Tensor, others: Tensor, start: Tensor | None = None) -> Tensor:
         """Solve for the vectors of the rows of a sparse table, given those of its columns.
 
-        From a ``start`` some steps of conjugate gradients are taken, which is much faster.
+        With a ``start`` fewer steps are taken.
         """
         starts, columns = table.crow_indices().long(), table.col_indices().long()
         sizes = starts.diff()
@@ -68,26 +75,20 @@ class ImplicitFactors:
         padded = torch.cat([others, others.new_zeros(1, others.shape[1])])
         gram, last = others.T @ others, len(columns) - 1
         for rows in _batches(sizes):
-            steps = torch.arange(int(sizes[rows].max()), device=columns.device)
-            inside = steps < sizes[rows][:, None]
-            at = (starts[rows][:, None] + steps).clamp(max=last)
+            places = torch.arange(int(sizes[rows].max()), device=columns.device)
+            inside = places < sizes[rows][:, None]
+            at = (starts[rows][:, None] + places).clamp(max=last)
             own = padded[torch.where(inside, columns[at], len(others))]  # (B, L, K)
-            ridge = self.regularisation * (self.weight * sizes[rows] + 1e-3 * len(others))
-            result[rows] = (
-                self._solve_wholly(own, gram, ridge)
-                if start is None
-                else self._improve(start[rows], own, gram, ridge)
-            )
+            ridge = self.regularisation * (self.weight * sizes[rows] + self.unseen * len(others))
+            first = result[rows] if start is None else start[rows]
+            steps = STEPS_FROM_NOTHING if start is None else STEPS_FROM_START
+            result[rows] = self._improve(first, own, gram, ridge, steps)
         return result
 
-    def _solve_wholly(self, own: Tensor, gram: Tensor, ridge: Tensor) -> Tensor:
-        precision = self.weight * (own.transpose(1, 2) @ own) + gram
-        precision.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
-        towards = (1 + self.weight) * own.sum(dim=1, keepdim=True).transpose(1, 2)
-        return torch.cholesky_solve(towards, torch.linalg.cholesky(precision)).squeeze(2)
-
-    def _improve(self, start: Tensor, own: Tensor, gram: Tensor, ridge: Tensor) -> Tensor:
-        """Take steps of conjugate gradients from vectors (B, K)."""
+    def _improve(
+        self, start: Tensor, own: Tensor, gram: Tensor, ridge: Tensor, steps: int
+    ) -> Tensor:
+        """Take steps of conjugate gradients from vectors (B, K), preconditioned by the diagonal."""
 
         def product(vectors: Tensor) -> Tensor:
             reached = (own @ vectors[:, :, None]).transpose(1, 2)
@@ -95,16 +96,19 @@ class ImplicitFactors:
                 self.weight * (reached @ own).squeeze(1) + vectors @ gram + ridge[:, None] * vectors
             )
 
+        diagonal = self.weight * own.square().sum(dim=1) + gram.diagonal() + ridge[:, None]
         found = start.clone()
         left = (1 + self.weight) * own.sum(dim=1) - product(found)
-        direction, size = left.clone(), left.square().sum(dim=1, keepdim=True)
-        for _ in range(GRADIENT_STEPS):
+        direction = left / diagonal
+        size = (left * direction).sum(dim=1, keepdim=True)
+        for _ in range(steps):
             along = product(direction)
             length = size / (direction * along).sum(dim=1, keepdim=True).clamp(min=_TINY)
             found += length * direction
             left -= length * along
-            before, size = size, left.square().sum(dim=1, keepdim=True)
-            direction = left + size / before.clamp(min=_TINY) * direction
+            towards = left / diagonal
+            before, size = size, (left * towards).sum(dim=1, keepdim=True)
+            direction = towards + size / before.clamp(min=_TINY) * direction
         return found
 
 

@@ -154,9 +154,9 @@ def low_pass(vectors: int) -> Ranker:
     return fit
 
 
-def implicit(weight: float, regularisation: float, rank: int = 128) -> Ranker:
+def implicit(weight: float, regularisation: float, rank: int = 128, unseen: float = 1e-3) -> Ranker:
     """Implicit factors."""
-    settings = ImplicitFactors(rank, weight, regularisation)
+    settings = ImplicitFactors(rank, weight, regularisation, unseen)
     return lambda table: FittedRanker(
         table.factors(settings), torch.ones_like(table.positives.per_item)
     )
@@ -175,8 +175,18 @@ RANKERS: Mapping[str, Mapping[str, Ranker]] = MappingProxyType(
         "ease": {f"{strength}": ease(strength) for strength in (30, 100, 300, 1000)},
         "ridge": {f"{strength}": ridge(strength) for strength in (300, 1000, 3000)},
         "ials": {
-            f"{weight} {strength}": implicit(weight, strength)
-            for weight, strength in ((2.0, 0.1), (5.0, 0.1), (1.0, 0.3))
+            **{
+                f"{weight} {strength}": implicit(weight, strength)
+                for weight, strength in ((2.0, 0.1), (5.0, 0.1), (1.0, 0.3))
+            },
+            **{
+                f"{weight} {strength} rank {rank}": implicit(weight, strength, rank, 1.0)
+                for weight, strength, rank in (
+                    (10.0, 0.01, 64),
+                    (10.0, 0.02, 128),
+                    (20.0, 0.01, 128),
+                )
+            },
         },
     }
 )

@@ -45,15 +45,14 @@ class RankingMetric:
         NDCG is divided by that of the best list there can be, and recall by all held-out items.
         """
         first = hits[:, : self.n]
-        discounts = 1 / np.log2(np.arange(2, self.n + 2))
+        discounts: Floats = 1 / np.log2(np.arange(2, self.n + 2))
         if self.kind == "recall":
             return first.sum(axis=1) / counts
         if self.kind == "precision":
             return first.sum(axis=1) / self.n
         if self.kind == "ndcg":
             best = np.cumsum(discounts)[np.minimum(counts, self.n).astype(int) - 1]
-            gains: Floats = (first * discounts[: first.shape[1]]).sum(axis=1) / best
-            return gains
+            return np.asarray(first @ discounts[: first.shape[1]] / best)
         if self.kind == "hit":
             return first.any(axis=1).astype(np.float64)
         places = np.arange(1, first.shape[1] + 1)

@@ -54,7 +54,7 @@ class RankingMetric:
             best = np.cumsum(discounts)[np.minimum(counts, self.n).astype(int) - 1]
             return np.asarray(first @ discounts[: first.shape[1]] / best)
         if self.kind == "hit":
-            return first.any(axis=1).astype(np.float64)
+            return np.asarray(first.any(axis=1), dtype=np.float64)
         places = np.arange(1, first.shape[1] + 1)
         reciprocal: Floats = (first / places).max(axis=1, initial=0.0)
         return reciprocal

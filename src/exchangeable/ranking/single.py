@@ -51,6 +51,8 @@ class SingleRanker:
     weights: Tensor  # (FORMS,)
     setting: str
     chances: Chances
+    gain: float = 0.0
+    """Discounted gain on hidden positives."""
 
     def score(self, rows: Rows) -> Tensor:
         return stack_scores(self.channels.deviations(rows), self.weights, rows)
@@ -67,7 +69,8 @@ def fit_single(name: str, positives: Positives) -> SingleRanker:
         return SingleRanker(channels, usual_weights(channels), first, Chances())
     tried = Channels.fit(kept, rankers=settings)
     pool = find_examples(tried, kept, hidden, users)
-    best = int(ranker_gains(pool).mean(dim=1).argmax())
+    gains = ranker_gains(pool).mean(dim=1)
+    best = int(gains.argmax())
     own = pool.z[:, :, FORMS * best : FORMS * best + 1]  # compressed
     usual = own.new_ones(1)
     order = own.squeeze(2).topk(min(CANDIDATES, own.shape[1]), dim=1).indices
@@ -78,7 +81,7 @@ def fit_single(name: str, positives: Positives) -> SingleRanker:
     inner = SingleRanker(Channels(tried.table, (tried.rankers[best],)), weights, chosen, Chances())
     chances = fit_chances(inner, kept, hidden, users)
     channels = Channels.fit(positives, tried, {chosen: settings[chosen]})
-    return SingleRanker(channels, weights, chosen, chances)
+    return SingleRanker(channels, weights, chosen, chances, float(gains[best]))
 
 
 def fit_chances(model: RankingModel, kept: Positives, hidden: Positives, users: Tensor) -> Chances:

@@ -1,15 +1,16 @@
 """Positives only: the pretrained ranker beside every single ranker, on four development tables.
 
-    python -m paper.pretrained.positives [--only ml-100k,lastfm-plays] [--picture chances.png]
+    python -m paper.pretrained.positives [--only ml-100k,lastfm-plays]
+    python -m paper.pretrained.positives --picture chances.png
     python -m paper.pretrained.positives --new-users
 
 Ratings of 4 and more (7 of 10 on MovieTweetings), or all plays, are positives. A fifth of each
 user's items is held out, and all items that a user does not have are ranked. The setting of each
 single ranker, and which of them is the best, are chosen on hidden positives of the training part.
-A difference is paired over users; z is its mean over its standard error. With --picture the chances
-of all unseen cells are compared with how many of them were held out. With --new-users whole users
-are held out, and ranked from four fifths of their items; beside it the same users are read together
-with all others.
+A difference is paired over users; z is its mean over its standard error. With --picture instead the
+chances of all unseen cells are compared with how many of them were held out. With --new-users whole
+users are held out, and ranked from four fifths of their items; beside it the same users are read
+together with all others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from exchangeable.arrays.cells import Floats
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.predictor import MEAN, read_predictions
 from exchangeable.completion.ranking_predictor import RankingPredictor
-from exchangeable.data.splits import Split
+from exchangeable.data.splits import Split, by_share
 from exchangeable.data.table import Table
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
@@ -45,14 +46,13 @@ def positives(name: str) -> Table:
     return load(name).table.at_least(TABLES[name]).in_label_order()
 
 
-def compare(name: str, seed: int) -> Completer:
-    """Print figures of the pretrained ranker and of all others; return the former, fitted."""
+def compare(name: str, seed: int) -> None:
+    """Print figures of the pretrained ranker and of all others."""
     table = positives(name)
     split = split_positives(table, {}, "random", TEST, seed)
     gains, figures, seconds, settings = {}, {}, {}, {}
-    own = Completer("pretrained")
     for model in ("pretrained", *RANKERS):
-        completer = own if model == "pretrained" else Completer(model)
+        completer = Completer(model)
         outcome = judge_ranking(completer, table, split)
         figures[model] = outcome.figures
         seconds[model] = outcome.fit_seconds + outcome.rank_seconds
@@ -69,7 +69,6 @@ def compare(name: str, seed: int) -> Completer:
         means = " | ".join(f"{own_figures[metric].mean():.4f}" for metric in METRICS)
         ahead = " | ".join(_z(figures["pretrained"], own_figures, metric) for metric in METRICS)
         print(f"| {model} {settings.get(model, '')} | {means} | {ahead} | {seconds[model]:.1f} |")
-    return own
 
 
 def _z(one: Mapping[str, Floats], other: Mapping[str, Floats], metric: str) -> str:
@@ -78,13 +77,17 @@ def _z(one: Mapping[str, Floats], other: Mapping[str, Floats], metric: str) -> s
     return f"{away.mean() / error:+.1f}" if error else "–"
 
 
-def chances(name: str, completer: Completer, seed: int) -> tuple[Floats, Floats, Floats]:
-    """Mean chances, rates of held-out cells and numbers of those, by the size of the chance."""
+def chances(name: str, seed: int) -> tuple[Floats, Floats, Floats]:
+    """Mean chances, rates of held-out cells and numbers of those, by the size of the chance.
+
+    Every positive is held out with the same probability.
+    """
     table = positives(name)
-    split = split_positives(table, {}, "random", TEST, seed)
+    split = by_share(table, test=TEST, validation=0.0, seed=seed)
+    completer = Completer("pretrained").fit_table(table.take(split.train))
     held = table.take(split.test).in_label_order().index
     seen = table.take(split.train).in_label_order().index
-    users = np.random.default_rng(seed).permutation(np.unique(held[:, 0]))[:CHANCE_USERS]
+    users = np.random.default_rng(seed).permutation(np.unique(seen[:, 0]))[:CHANCE_USERS]
     promised, found = [], []
     for user in users:
         items = np.setdiff1d(np.arange(table.shape[1]), seen[seen[:, 0] == user, 1])
@@ -93,9 +96,8 @@ def chances(name: str, completer: Completer, seed: int) -> tuple[Floats, Floats,
         found.append(np.isin(items, held[held[:, 0] == user, 1]))
     chance, hit = np.concatenate(promised), np.concatenate(found)
     place = np.clip(np.searchsorted(EDGES, chance), 1, len(EDGES) - 1)
-    sums: list[Floats] = [
-        np.bincount(place, w, minlength=len(EDGES)) for w in (chance, hit, hit + ~hit)
-    ]
+    ones = np.ones(len(hit))
+    sums = [np.bincount(place, w, minlength=len(EDGES)) for w in (chance, hit * ones, ones)]
     some = sums[1] >= 10
     print(
         f"{name}: {chance.sum():.0f} held-out cells expected among unseen ones, {hit.sum()} found"
@@ -103,7 +105,8 @@ def chances(name: str, completer: Completer, seed: int) -> tuple[Floats, Floats,
     for low, c, h, n in zip(EDGES[:-1], *(s[1:] for s in sums), strict=True):
         if n:
             print(f"  from {low:.5f}: chance {c / n:.5f}, found {h / n:.5f} of {n:,.0f}")
-    return sums[0][some] / sums[2][some], sums[1][some] / sums[2][some], sums[1][some]
+    count = sums[1][some].astype(np.float64)
+    return sums[0][some] / sums[2][some], count / sums[2][some], count
 
 
 def draw(path: Path, curves: Mapping[str, tuple[Floats, Floats, Floats]]) -> None:
@@ -156,9 +159,10 @@ def main() -> None:
         if given.new_users:
             new_users(name, given.seed)
             continue
-        completer = compare(name, given.seed)
-        if given.picture is not None:
-            curves[name] = chances(name, completer, given.seed)
+        if given.picture is None:
+            compare(name, given.seed)
+        else:
+            curves[name] = chances(name, given.seed)
     if curves:
         draw(given.picture, curves)
 

@@ -66,7 +66,9 @@ def test_a_new_user_is_ranked_as_a_known_one_with_the_same_items(name):
     assert fitted.model_name_ == name
     own = frame.filter(pl.col("user") == "u006")["film"]
     known = fitted.recommend("u006", 5)
-    new = fitted.recommend("somebody", 5, ratings=dict.fromkeys(own, 1.0))
+    new = fitted.recommend("somebody", 5, ratings=own.to_list())
+    mapped = fitted.recommend("somebody", 5, ratings=dict.fromkeys(own, 1.0))
+    assert mapped.equals(new)
     assert new["film"].to_list() == known["film"].to_list()
     np.testing.assert_allclose(new["value"], known["value"], rtol=1e-4)
 

@@ -149,6 +149,15 @@ def recommend(
             help="AXIS=LABEL: a fixed member of another axis, with three axes or more; repeatable."
         ),
     ] = None,
+    among: Annotated[
+        list[str] | None, typer.Option(help="LABEL that may be listed; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="LABEL that may not be listed; repeatable.")
+    ] = None,
+    include_seen: Annotated[
+        bool, typer.Option("--include-seen", help="List observed cells, too.")
+    ] = False,
     model: Model = "auto",
     features: FeatureFiles = None,
     seed: Seed = 0,
@@ -156,7 +165,10 @@ def recommend(
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend the best unobserved cells of a member, known or new."""
+    """Recommend the best unobserved cells of a member, known or new.
+
+    Of positives (rows without a value) the likeliest further ones are listed, with their chances.
+    """
     import polars as pl
 
     from exchangeable.arrays.cells import UNKNOWN
@@ -176,7 +188,21 @@ def recommend(
     for name, label in _split_pairs("--given", given, last=False):
         fixed[name] = vocabularies[find_axis(completer.table_, name)].parse_label(label)
     parsed = vocabularies[at].parse_label(member)
-    query = RecommendQuery(parsed, n, at, rated or None, fixed, completer.duplicates)
+    listed, left_out = (
+        labels and [vocabularies[others[0]].parse_label(label) for label in labels]
+        for labels in (among, exclude)
+    )
+    query = RecommendQuery(
+        parsed,
+        n,
+        at,
+        rated or None,
+        fixed,
+        completer.duplicates,
+        among=listed,
+        exclude=left_out,
+        include_seen=include_seen,
+    )
     rows = pl.DataFrame(find_best(completer.fitted_, query).columns(completer.table_))
     axes = [
         axis
@@ -192,7 +218,9 @@ def recommend(
     for row in rows.iter_rows(named=True):
         labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)
         mean, low, high = list(row.values())[-3:]
-        output.line(f"{mean:8.3f}  ({low:.2f} to {high:.2f})  {labels}")
+        # Of what either happens or not an interval says nothing beside the chance.
+        interval = "" if completer.levels_ == (0.0, 1.0) else f"({low:.2f} to {high:.2f})  "
+        output.line(f"{mean:8.3f}  {interval}{labels}")
     output.finish("" if len(rows) else f"{member} has no unobserved cell to recommend")
 
 

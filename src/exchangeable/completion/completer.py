@@ -188,8 +188,9 @@ class Completer(Estimator):
 
         A list or array of known members gets a list each, with their labels in the first column.
         ``ratings`` are cells of the member that are taken into account and not kept: a mapping
-        from labels to values, or a frame. So a new member gets recommendations at once. With more
-        than two axes the best combinations are listed; ``given`` fixes members of other axes.
+        from labels to values, a frame, or of positives a list of labels. So a new member gets
+        recommendations at once. With more than two axes the best combinations are listed;
+        ``given`` fixes members of other axes.
         ``features`` are those of a new member, by their columns, where the table has any.
         ``among`` are the labels that may be listed, ``exclude`` those that may not, of the other
         axis or as a mapping by axis. With ``include_seen`` cells of the table are listed too.

@@ -146,9 +146,8 @@ def encode_ratings(
 
     The member itself gets the coordinate 0.
     """
-    labels, values = _split_ratings(
-        [name for n, name in enumerate(table.axes) if n != axis], ratings
-    )
+    others = [name for n, name in enumerate(table.axes) if n != axis]
+    labels, values = _split_ratings(others, ratings, table.scale.kind == "positives")
     if not np.isfinite(values).all():
         row = int((~np.isfinite(values)).argmax())
         rated = ", ".join(repr(column[row]) for column in labels.values())
@@ -169,8 +168,13 @@ def encode_ratings(
     return pl.DataFrame({name: labels[name] for name in table.axes}), index, values
 
 
-def _split_ratings(axes: list[str], ratings: Any) -> tuple[dict[str, pl.Series], Floats]:
-    """Split ratings into labels by axis, and values."""
+def _split_ratings(
+    axes: list[str], ratings: Any, positives: bool
+) -> tuple[dict[str, pl.Series], Floats]:
+    """Split ratings into labels by axis, and values; a list of labels is one of positives."""
+    if is_many(ratings) and len(axes) == 1 and positives and np.ndim(ratings) == 1:
+        labels = {axes[0]: column_of(axes[0], ratings)}
+        return labels, np.ones(len(ratings))
     if isinstance(ratings, Mapping):
         if len(axes) != 1:
             raise InputError(

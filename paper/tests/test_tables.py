@@ -338,5 +338,7 @@ def test_held_out_tags_are_ranked_among_tags_that_were_not_given():
     assert lastfm.ours(3, width=8, steps=5).config.width == 8
     scores = np.array([[2.0, 1.0, 3.0, 2.0]])
     assert lastfm._behind(scores).tolist() == [pytest.approx(0.5)]
+    first_and_third = np.array([1.0, 1 - 2 / lastfm.AGAINST])
+    assert lastfm.ndcg(first_and_third) == pytest.approx((1 + 0.5) / 2)
     by_artist = lastfm.artist_tag(problem, np.arange(80), index)
     assert (by_artist >= 1).all()

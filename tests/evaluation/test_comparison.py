@@ -85,16 +85,18 @@ def test_seeds_give_a_spread_and_the_best_is_compared_in_pairs():
     assert len(facts["models"][0]["runs"]) == 3
 
 
-def test_positives_are_judged_against_cells_that_nobody_marked():
+def test_positives_of_three_axes_are_judged_against_cells_that_nobody_marked():
     generator = np.random.default_rng(0)
-    taste, kind = generator.random(60) < 0.5, generator.random(40) < 0.5
+    taste, kind = generator.random(30) < 0.5, generator.random(20) < 0.5
     likes = [
-        (f"u{u}", f"i{i}")
-        for u in range(60)
-        for i in range(40)
+        (f"u{u}", f"i{i}", f"t{t}")
+        for u in range(30)
+        for i in range(20)
+        for t in range(4)
         if generator.random() < (0.6 if taste[u] == kind[i] else 0.03)
     ]
-    table = Table.of(pl.DataFrame(likes, schema=["u", "i"], orient="row"))
+    frame = pl.DataFrame(likes, schema=["u", "i", "t"], orient="row")
+    table = Table.of(frame, axes=("u", "i", "t"))
     found = evaluate(table, models=["vmf"], seeds=(0,))
     outcome = next(o for o in found.outcomes if o.model == "vmf")
     assert set(np.unique(outcome.truth)) == {0.0, 1.0}
@@ -102,12 +104,19 @@ def test_positives_are_judged_against_cells_that_nobody_marked():
     assert outcome.metrics["recall"] > 0.5
 
 
+def test_positives_of_two_axes_are_for_evaluate_ranking():
+    table = Table.of(pl.DataFrame([("a", "x"), ("b", "y")], schema=["u", "i"], orient="row"))
+    with pytest.raises(InputError, match="compared by evaluate_ranking"):
+        evaluate(table)
+
+
 @pytest.mark.parametrize("split", ["random", "new-rows", "new-columns"])
 def test_positives_without_any_structure_cannot_be_told_from_others(split):
     found = []
     for seed in range(4):
-        marks = np.argwhere(np.random.default_rng(seed).random((80, 60)) < 0.2)
-        table = Table.of(pl.DataFrame(marks.astype(str), schema=["u", "i"]))
+        marks = np.argwhere(np.random.default_rng(seed).random((40, 10, 12)) < 0.2)
+        frame = pl.DataFrame(marks.astype(str), schema=["u", "i", "t"])
+        table = Table.of(frame, axes=("u", "i", "t"))
         result = evaluate(table, models=["bias"], seeds=(seed,), split=split, test=0.2)
         found.append(result.spread("bias", "concordance").mean)
     assert np.mean(found) == pytest.approx(0.5, abs=0.06)

@@ -19,7 +19,7 @@ from exchangeable import metrics
 from exchangeable._version import __version__
 from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.fit import check_model
+from exchangeable.completion.fit import check_model, is_ranked
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import interval_ends, score_predictions
 from exchangeable.completion.update import update
@@ -148,6 +148,10 @@ def evaluate(
     """
     table = data if isinstance(data, Table) else data.table
     published: Mapping[str, Split] = {} if isinstance(data, Table) else data.splits
+    if is_ranked(table, "auto"):
+        raise InputError(
+            "lists of positives are compared by evaluate_ranking: errors on drawn cells say little"
+        )
     if split not in published:  # a published split names cells by position
         table = table.in_label_order()
     if not models or not seeds:

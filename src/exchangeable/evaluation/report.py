@@ -17,10 +17,11 @@ from exchangeable import metrics
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.predictor import MEAN, interval_ends, read_predictions
-from exchangeable.data.splits import by_share
+from exchangeable.completion.ranking_predictor import RankingPredictor
+from exchangeable.data.splits import by_share, share_of_each
 from exchangeable.data.summary import busiest_members, mean_table
 from exchangeable.data.table import Table
-from exchangeable.evaluation import plots
+from exchangeable.evaluation import plots, ranking
 from exchangeable.evaluation.comparison import YARDSTICKS, Outcome, judge
 from exchangeable.runtime.progress import Progress
 
@@ -29,6 +30,8 @@ HIDDEN_SHARE = 0.1
 MAX_MEMBERS_DRAWN = 150
 """Members of an axis in the picture; of larger tables those with the most cells."""
 COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+HIDDEN_ITEMS = 0.2
+"""Share of each user's positives that are hidden."""
 _PARTNERS = 64  # random cells over which a member's interval widths are averaged
 _MAX_MEMBERS_RANKED = 2000
 
@@ -55,12 +58,14 @@ def page(
     parts = [
         _section("What was read", _listed(completer.notes_)),
         _section("The table, observed and completed", *_table_picture(completer)),
-        _section(
-            "Accuracy on cells that were hidden",
-            *_calibration(table, completer, progress, features),
-        ),
-        _section("Members with the narrowest and widest intervals", *_certainty(completer)),
     ]
+    if isinstance(completer.predictor_, RankingPredictor):
+        parts.append(_section("Lists of all unseen items", *_lists(table, completer, progress)))
+    else:
+        accuracy = _calibration(table, completer, progress, features)
+        parts.append(_section("Accuracy on cells that were hidden", *accuracy))
+        certainty = _certainty(completer)
+        parts.append(_section("Members with the narrowest and widest intervals", *certainty))
     title = f"{escape(name)} completed"
     return _PAGE.format(title=title, model=escape(completer.model_name_), body="\n".join(parts))
 
@@ -85,6 +90,26 @@ def calibrate(
         if model != completer.model_name_
     ]
     return CalibrationCheck(COVERAGES, tuple(held), (outcome, *others))
+
+
+def _lists(table: Table, completer: Completer, progress: Progress) -> tuple[str, ...]:
+    """Hide a share of each user's items, and compare the lists of others with them."""
+    split = share_of_each(table, test=HIDDEN_ITEMS, seed=completer.seed)
+    if not len(split.test):
+        return (_paragraph("No user has enough items to hide some of them."),)
+    names = dict.fromkeys([completer.model_name_, *ranking.YARDSTICKS])
+    rows = []
+    for name in names:
+        outcome = ranking.judge_ranking(
+            Completer(name, seed=completer.seed), table, split, progress=progress
+        )
+        rows.append((name, *(f"{own.mean():.4f}" for own in outcome.figures.values())))
+    sentence = (
+        f"{len(split.test):,} positives, a fifth of each user's, were hidden, and all items that a "
+        f"user does not have were ranked. popularity, ease and ials are the yardsticks."
+    )
+    headings = ("model", *map(str, ranking.METRICS))
+    return _paragraph(sentence), _rows(headings, rows)
 
 
 def _calibration(

@@ -146,6 +146,47 @@ def test_strengths_count_and_their_unit_does_not(name):
     assert not np.allclose(one.recommend(users)["value"], plain, rtol=1e-3)
 
 
+def test_with_strengths_numbering_does_not_matter_and_new_users_are_as_known_ones():
+    frame = pairs()
+    plays = np.exp(np.random.default_rng(0).normal(3, 1.5, len(frame)))
+    fitted = Completer("pretrained", scale="positives").fit(frame, plays)
+    turned = frame.with_columns(
+        user="z" + pl.col("user").str.reverse(), film="y" + pl.col("film").str.reverse()
+    )
+    other = Completer("pretrained", scale="positives").fit(turned, plays)
+    one, two = fitted.recommend("u077", 5), other.recommend("z770u", 5)
+    assert [f"y{film[::-1]}" for film in one["film"]] == two["film"].to_list()
+    mine = (frame["user"] == "u077").to_numpy()
+    ratings = dict(zip(frame["film"].filter(pl.Series(mine)), plays[mine], strict=True))
+    new = fitted.recommend("somebody", 5, ratings=ratings)
+    assert new["film"].to_list() == one["film"].to_list()
+    np.testing.assert_allclose(new["value"], one["value"], rtol=1e-4)
+
+
+def test_a_new_user_without_items_is_a_stranger(completer):
+    stranger = completer.recommend("somebody", 5)
+    for nothing in ([], {}):
+        assert completer.recommend("somebody", 5, ratings=nothing).equals(stranger)
+        assert completer.recommend("u006", 5, ratings=nothing).equals(
+            completer.recommend("u006", 5)
+        )
+    assert stranger["value"].min() > 1e-3
+
+
+def test_a_new_film_is_ranked_by_its_users(completer):
+    users = [f"u{n:03}" for n in range(1, 150, 6)][:12]
+    found = completer.recommend("a new film", 10, axis="film", ratings=users)["user"].to_list()
+    assert sum(int(user[1:]) % 6 == 1 for user in found) >= 6
+
+
+def test_chances_of_nearly_full_rows_are_not_certain():
+    rows = [(f"u{u}", f"i{i}") for u in range(40) for i in range(10) if (u * 7 + i * 3) % 10]
+    fitted = Completer("pretrained").fit(rows)
+    assert fitted.recommend("u3")["value"].max() < 0.9
+    alone = Completer("pretrained").fit([("a", f"i{n}") for n in range(50)])
+    assert alone.predict([("a", "never heard of")]) < 0.9
+
+
 @pytest.mark.parametrize(
     ("table", "values", "message"),
     [

@@ -10,6 +10,7 @@ from exchangeable.data.splits import Split, share_of_each
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.evaluation.ranking import (
+    METRICS,
     RankingEvaluation,
     RankingOutcome,
     evaluate_ranking,
@@ -30,6 +31,8 @@ COUNTS = np.array([3.0, 1.0])
         ("precision@4", [2 / 4, 1 / 4]),
         ("ndcg@2", [1 / (1 + 1 / np.log2(3)), 0]),
         ("ndcg@4", [1.5 / (1 + 1 / np.log2(3) + 0.5), 1 / np.log2(5)]),
+        ("recall@99999999999", [2 / 3, 1]),
+        ("ndcg@99999999999", [1.5 / (1 + 1 / np.log2(3) + 0.5), 1 / np.log2(5)]),
         ("ndcg@9", [1.5 / (1 + 1 / np.log2(3) + 0.5), 1 / np.log2(5)]),
         ("hit@3", [1, 0]),
         ("mrr@4", [1, 1 / 4]),
@@ -133,7 +136,7 @@ def test_models_are_compared_with_the_yardsticks_over_the_same_users():
 def test_the_paired_interval_is_that_of_the_mean_difference():
     one, other = np.array([0.1, 0.5, 0.3, 0.2]), np.array([0.2, 0.7, 0.3, 0.4])
     outcomes = tuple(
-        RankingOutcome(name, 0, {"ndcg@10": figures}, 0.0, 0.0, ())
+        RankingOutcome(name, 0, np.arange(4), {"ndcg@10": figures}, 0.0, 0.0, ())
         for name, figures in (("a", one), ("b", other))
     )
     result = RankingEvaluation("t", "random", (RankingMetric("ndcg", 10),), outcomes, {})
@@ -143,6 +146,36 @@ def test_the_paired_interval_is_that_of_the_mean_difference():
     assert (paired.difference, paired.low, paired.high) == pytest.approx(
         (away.mean(), away.mean() - error, away.mean() + error)
     )
+
+
+def test_more_seeds_of_the_same_users_do_not_narrow_the_interval():
+    one, other = np.array([0.1, 0.5, 0.3, 0.2]), np.array([0.2, 0.7, 0.3, 0.4])
+    found = []
+    for seeds in ((0,), (0, 1, 2)):
+        outcomes = tuple(
+            RankingOutcome(name, seed, np.arange(4), {"ndcg@10": figures}, 0.0, 0.0, ())
+            for name, figures in (("a", one), ("b", other))
+            for seed in seeds
+        )
+        metric = RankingMetric("ndcg", 10)
+        found.append(RankingEvaluation("t", "time", (metric,), outcomes, {}))
+    single, several = (result.against_best("a", "ndcg@10") for result in found)
+    assert (single.low, single.high) == pytest.approx((several.low, several.high))
+
+
+def test_one_user_has_no_interval():
+    result = evaluate_ranking(
+        Table.of(pl.DataFrame({"u": ["a"] * 10, "i": list("abcdefghij")})), metrics=METRICS
+    )
+    worst = result.against_best(result.models[-1], "recall@20")
+    assert (worst.low, worst.high) == (None, None)
+
+
+def test_users_without_items_are_ranked_by_popularity():
+    table = popularity_table().in_label_order()
+    for name in ("ease", "ials", "rp3", "pretrained"):
+        films = Completer(name).fit_table(table).recommend("nobody", 3)["film"].to_list()
+        assert films == ["f0", "f1", "f2"]
 
 
 def test_wrong_tables_and_splits_are_named():

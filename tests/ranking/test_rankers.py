@@ -6,7 +6,12 @@ import torch
 from exchangeable.errors import InputError
 from exchangeable.ranking import registry, spectrum
 from exchangeable.ranking.implicit import ImplicitFactors
-from exchangeable.ranking.positives import Positives, Rows, usual_strengths
+from exchangeable.ranking.positives import (
+    Positives,
+    Rows,
+    relative_strengths,
+    usual_strength,
+)
 from exchangeable.ranking.registry import RANKERS, PreparedTable, ease, low_pass, ridge, walks
 from exchangeable.ranking.spectrum import Spectrum
 
@@ -159,12 +164,21 @@ def test_bad_positives_are_named():
         Positives.of(torch.zeros(2, 3, dtype=torch.long), (2, 2))
     for strengths in ([1.0, 0.0], [1.0, -2.0], [torch.nan, 1.0], [torch.inf, 1.0]):
         with pytest.raises(InputError, match="strengths of positives must be finite and above 0"):
-            usual_strengths(torch.tensor(strengths))
+            usual_strength(torch.tensor(strengths))
 
 
 def test_strengths_do_not_depend_on_their_unit():
     plays = torch.tensor([1.0, 10.0, 300.0, 2.0])
-    found = usual_strengths(plays)
-    torch.testing.assert_close(usual_strengths(60 * plays), found)
+    found = relative_strengths(plays, usual_strength(plays))
+    torch.testing.assert_close(relative_strengths(60 * plays, usual_strength(60 * plays)), found)
     assert (found[plays.argsort()].diff() > 0).all()
-    assert torch.equal(usual_strengths(torch.full((3,), 7.0)), torch.ones(3))
+    alike = torch.full((3,), 7.0)
+    torch.testing.assert_close(relative_strengths(alike, usual_strength(alike)), torch.ones(3))
+
+
+def test_digits_do_not_depend_on_strengths():
+    table = some_positives()
+    strengths = torch.rand(len(table.nonzero()), generator=torch.Generator().manual_seed(0)) + 0.5
+    weighted = Positives.of(table.nonzero(), tuple(table.shape), strengths)
+    for one, other in zip(positives_of(table).digits(), weighted.digits(), strict=True):
+        assert torch.equal(one, other)

@@ -30,6 +30,7 @@ from exchangeable.cli.output import (
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 from exchangeable.runtime.files import whole_file
+from exchangeable.runtime.phrases import format_count
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
@@ -180,18 +181,19 @@ def _show_lists(result: RankingEvaluation) -> None:
     from rich.table import Table
 
     users = len(next(iter(result.outcomes[0].figures.values())))
-    title = f"{result.name}, split {result.split}: lists of all unseen items, {users:,} users"
+    judged = format_count(users, "user")
+    title = f"{result.name}, split {result.split}: lists of all unseen items, {judged}"
     table = Table(title=title)
     last = str(result.metrics[-1])
     for heading in ("model", *map(str, result.metrics), f"{last} below the best", "s"):
         table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
     for model in result.models:
         paired = result.against_best(model, last)
-        below = (
-            "best"
-            if paired is None
-            else f"{-paired.difference:.4f} ({-paired.high:.4f} to {-paired.low:.4f})"
-        )
+        below = "best"
+        if paired is not None:
+            below = f"{abs(paired.difference):.4f}"  # the best one is nowhere behind
+            if paired.low is not None and paired.high is not None:
+                below += f" ({-paired.high:.4f} to {-paired.low:.4f})".replace("-0.0000", "0.0000")
         figures = [f"{result.spread(model, str(metric)).mean:.4f}" for metric in result.metrics]
         table.add_row(model, *figures, below, f"{result.seconds(model):.1f}")
     Console(width=None if sys.stdout.isatty() else 140).print(table)

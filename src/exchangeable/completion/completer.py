@@ -268,8 +268,8 @@ class Completer(Estimator):
         fitted = self.fitted_
         if not isinstance(fitted.predictor, ModelPredictor):
             raise InputError(
-                f"finetuning needs a trained model (pretrained, residual, factorized or that of a "
-                f"folder), but this is {fitted.name}"
+                f"finetuning needs a trained model of values (pretrained, residual, factorized or "
+                f"that of a folder), but this is {fitted.name} of {fitted.table.scale}"
             )
         seed = check_seed(self.seed)
         usual = replace(FINETUNING, seed=seed)

@@ -36,9 +36,11 @@ def similar_members(fitted: Fitted, member: Any, n: int, axis: int) -> dict[str,
     lengths = np.linalg.norm(vectors, axis=1)
     products = vectors @ vectors[code]
     cosines = products / np.maximum(lengths * lengths[code], _MIN_LENGTH**2)
-    others = np.flatnonzero((lengths > _MIN_LENGTH) & (np.arange(len(vectors)) != code))
     if lengths[code] <= _MIN_LENGTH:
-        others = others[:0]
+        raise InputError(
+            f"{member!r} has no vector to compare: its cells say too little, or are new"
+        )
+    others = np.flatnonzero((lengths > _MIN_LENGTH) & (np.arange(len(vectors)) != code))
     best = others[np.argsort(-cosines[others], kind="stable")[:n]]
     return {name: vocabulary.decode(best), "similarity": pl.Series(cosines[best])}
 

@@ -89,7 +89,8 @@ def fit(request: FitRequest) -> Fitted:
     if request.model in RANKERS:
         raise InputError(
             f"{request.model} ranks positives of two axes, but this table has {table.order} and "
-            f"{table.scale}; scale='positives' takes every cell as one"
+            f"{table.scale}"
+            + ("" if table.order != 2 else "; scale='positives' takes every cell as one")
         )
     cells, notes = observed_cells(table, request.seed)
     members = TableFeatures.of(table, request.features)

@@ -13,10 +13,15 @@ from torch import Tensor
 from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index
 from exchangeable.errors import InputError
 from exchangeable.pretraining import bundled
-from exchangeable.ranking.chances import shares_of
+from exchangeable.ranking.chances import MORE, shares_of
 from exchangeable.ranking.channels import FACTORS
 from exchangeable.ranking.network import RankingNetwork, network_from_parts, network_to_parts
-from exchangeable.ranking.positives import Positives, Rows, usual_strengths
+from exchangeable.ranking.positives import (
+    Positives,
+    Rows,
+    relative_strengths,
+    usual_strength,
+)
 from exchangeable.ranking.ranker import PretrainedRanker, fit_pretrained
 from exchangeable.ranking.registry import RANKERS
 from exchangeable.ranking.single import RankingModel, SingleRanker, fit_single
@@ -28,6 +33,27 @@ LEVELS = (0.0, 1.0)
 MAX_CHANCE = 1 - 1e-6
 """Of an unseen cell: a chance of 1 is that of an observed one."""
 _TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What is usual in the table that was read."""
+
+    items: float
+    """Of users that have some."""
+    strength: float
+
+    @classmethod
+    def of(cls, cells: Cells) -> Usual:
+        users = len(np.unique(cells.index[:, 0]))
+        return cls(len(cells) / max(1, users), usual_strength(torch.from_numpy(cells.values)))
+
+    def positives_of(self, cells: Cells, device: torch.device) -> Positives:
+        """Make positives of cells, whose strengths are compared with the usual one."""
+        index = torch.from_numpy(cells.index).to(device)
+        strengths = torch.from_numpy(cells.values).to(device)
+        shape = (cells.shape[0], cells.shape[1])
+        return Positives.of(index, shape, relative_strengths(strengths, self.strength))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +70,7 @@ class RankingPredictor:
     """The items of all users, among those that the model has read."""
     shape: tuple[int, int]
     """Members of the table; some may be new."""
+    usual: Usual
     device: torch.device
 
     @classmethod
@@ -55,7 +82,8 @@ class RankingPredictor:
     def _of(
         cls, name: str, cells: Cells, device: torch.device, network: RankingNetwork | None
     ) -> RankingPredictor:
-        positives = _positives_of(cells, device)
+        usual = Usual.of(cells)
+        positives = usual.positives_of(cells, device)
         with threads_for(len(cells), device):
             model: RankingModel
             if name == bundled.NAME:
@@ -63,7 +91,7 @@ class RankingPredictor:
                 model = fit_pretrained(network.to(device), positives)
             else:
                 model = fit_single(name, positives)
-        return cls(name, model, positives, (cells.shape[0], cells.shape[1]), device)
+        return cls(name, model, positives, (cells.shape[0], cells.shape[1]), usual, device)
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         chances = np.empty(len(index))
@@ -101,13 +129,17 @@ class RankingPredictor:
 
     def _chances_of(self, rows: Rows, scores: Tensor) -> Tensor:
         """Return the chances of cells with these scores; a user without items is a usual one."""
-        usual = self.positives.per_user.sum() / (self.positives.per_user > 0).sum().clamp(min=1)
-        counts = torch.where(rows.counts > 0, rows.counts, usual)
-        return self.model.chances.of(shares_of(scores, counts)).clamp(max=MAX_CHANCE)
+        counts = torch.where(rows.counts > 0, rows.counts, self.usual.items)
+        known = len(rows.seen)
+        shares = shares_of(scores[:known], counts)
+        least = torch.where(rows.seen, torch.inf, shares).amin(dim=0, keepdim=True)
+        least = torch.where(least.isfinite(), least, MORE * counts / known)  # who has all items
+        shares = torch.cat([shares, least.expand(len(scores) - known, -1)])
+        return self.model.chances.of(shares).clamp(max=MAX_CHANCE)
 
     def rows(self, users: Index) -> Rows:
         """Return the items of users (B,); ``UNKNOWN`` ones have none."""
-        return self.positives.rows(torch.from_numpy(users).to(self.device))
+        return self.positives.rows(torch.tensor(users, device=self.device))
 
     def best(
         self, users: Index, n: int, items: Index, *, unseen: bool = True
@@ -134,7 +166,7 @@ class RankingPredictor:
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> RankingPredictor:
         known = cells.take(cells.index[:, 1] < len(self.positives.per_item))
         shape = (cells.shape[0], len(self.positives.per_item))
-        positives = _positives_of(replace(known, shape=shape), self.device)
+        positives = self.usual.positives_of(replace(known, shape=shape), self.device)
         return replace(self, positives=positives, shape=(cells.shape[0], cells.shape[1]))
 
     def needs_refit(self, *, replaced: bool) -> bool:
@@ -152,7 +184,8 @@ class RankingPredictor:
         items = len(self.positives.per_item)
         known = index[:, 1] < items
         cells = Cells(index[known], values[known], (1, items))
-        return replace(self, positives=_positives_of(cells, self.device), shape=(1, self.shape[1]))
+        positives = self.usual.positives_of(cells, self.device)
+        return replace(self, positives=positives, shape=(1, self.shape[1]))
 
     def factors(self) -> tuple[Floats, ...]:
         if not isinstance(self.model, PretrainedRanker | SingleRanker):
@@ -190,9 +223,3 @@ class RankingPredictor:
 def rows_seen(rows: Rows, size: int) -> Tensor:
     """Return which of ``size`` items rows have, where some are beyond those of the rows."""
     return torch.nn.functional.pad(rows.seen, (0, 0, 0, size - len(rows.seen)))
-
-
-def _positives_of(cells: Cells, device: torch.device) -> Positives:
-    index = torch.from_numpy(cells.index).to(device)
-    strengths = usual_strengths(torch.from_numpy(cells.values).to(device))
-    return Positives.of(index, (cells.shape[0], cells.shape[1]), strengths)

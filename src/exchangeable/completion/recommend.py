@@ -16,7 +16,7 @@ from exchangeable.completion.candidates import Candidates, Recommendations, find
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_number, find_axis
 from exchangeable.completion.ranking_predictor import RankingPredictor
-from exchangeable.completion.update import read_new_cells, update
+from exchangeable.completion.update import read_new_cells, refresh, update
 from exchangeable.data.frames import frame_of, numbers_of
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
@@ -79,8 +79,13 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
             f"features of a new member are read by pretrained and residual models, where memory "
             f"is not limited, but this is {fitted.name}: add its cells and features by update"
         )
+    if not len(values):
+        return recommend(fitted, replace(query, ratings=None))
     added = read_new_cells(table, labels, values, query.duplicates)
-    return recommend(update(fitted, added), replace(query, ratings=None))
+    extended = update(fitted, added)
+    if ranks and axis != 0:  # items are known to rankers only once they have read them
+        extended = refresh(extended)
+    return recommend(extended, replace(query, ratings=None))
 
 
 def recommend_to_many(fitted: Fitted, members: pl.Series, query: RecommendQuery) -> Recommendations:
@@ -119,7 +124,10 @@ def is_many(member: Any) -> bool:
     """Whether these are several members rather than one."""
     if isinstance(member, list | tuple | pl.Series):
         return True
-    return hasattr(member, "dtype") and hasattr(member, "__len__") and bool(np.ndim(member))
+    dimensions = np.ndim(member) if hasattr(member, "dtype") and hasattr(member, "__len__") else 0
+    if dimensions > 1:
+        raise InputError(f"members must be a list, but have {dimensions} dimensions")
+    return dimensions == 1
 
 
 def encode_features(fitted: Fitted, axis: int, features: Mapping[str, Any]) -> Tensor:

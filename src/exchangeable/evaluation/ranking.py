@@ -48,6 +48,7 @@ class RankingOutcome:
 
     model: str
     seed: int
+    users: Index  # (U,)
     figures: dict[str, Floats]  # by metric, (U,)
     fit_seconds: float
     rank_seconds: float
@@ -59,8 +60,18 @@ class PairedDifference:
     """Mean difference of two models' figures over the same users, with its 95 % interval."""
 
     difference: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    """None for a single user."""
+
+    @classmethod
+    def of(cls, away: Floats) -> PairedDifference:
+        """Take the differences of users (U,)."""
+        mean = float(away.mean())
+        if len(away) < 2:
+            return cls(mean, None, None)
+        error = 1.96 * float(away.std(ddof=1)) / len(away) ** 0.5
+        return cls(mean, mean - error, mean + error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,17 +97,16 @@ class RankingEvaluation:
         return statistics.over_seeds(means)
 
     def against_best(self, model: str, metric: str) -> PairedDifference | None:
-        """The model's figures less those of the best, over the users of all seeds."""
+        """The model's figures less those of the best: of each user the mean over the seeds."""
         best = self.models[0]
         if model == best:
             return None
         one, other = (
             np.concatenate([o.figures[metric] for o in self._of(name)]) for name in (model, best)
         )
-        away = one - other
-        error = 1.96 * float(away.std(ddof=1)) / len(away) ** 0.5 if len(away) > 1 else np.inf
-        mean = float(away.mean())
-        return PairedDifference(mean, mean - error, mean + error)
+        users = np.concatenate([o.users for o in self._of(model)])
+        _, number, times = np.unique(users, return_inverse=True, return_counts=True)
+        return PairedDifference.of(np.bincount(number, one - other) / times)
 
     def seconds(self, model: str) -> float:
         return float(np.mean([o.fit_seconds + o.rank_seconds for o in self._of(model)]))
@@ -227,6 +237,7 @@ def judge_ranking(
     return RankingOutcome(
         str(completer.model),
         completer.seed,
+        np.unique(wanted[:, 0]),
         figures,
         fitted - start,
         ranked - fitted,

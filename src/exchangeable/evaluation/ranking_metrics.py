@@ -45,7 +45,8 @@ class RankingMetric:
         NDCG is divided by that of the best list there can be, and recall by all held-out items.
         """
         first = hits[:, : self.n]
-        discounts: Floats = 1 / np.log2(np.arange(2, self.n + 2))
+        length = max(first.shape[1], int(min(self.n, counts.max())))
+        discounts: Floats = 1 / np.log2(np.arange(2, length + 2))
         if self.kind == "recall":
             return first.sum(axis=1) / counts
         if self.kind == "precision":

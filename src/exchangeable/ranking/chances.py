@@ -15,6 +15,10 @@ from torch import Tensor
 HIDDEN = 0.2
 """Share of the items of a user that are hidden, where some are."""
 
+MORE = HIDDEN / (1 - HIDDEN)
+"""Items to find for each one that a user has."""
+MAX_SHARE = 0.5
+"""Share of a user's unseen items that it may have to find."""
 STEP = 0.4
 """Width of the groups of shares that are compared with what was hidden, in logarithms, at least."""
 HITS_PER_GROUP = 50
@@ -78,5 +82,6 @@ def _groups(mass: list[float]) -> list[slice]:
 
 def shares_of(scores: Tensor, counts: Tensor) -> Tensor:
     """Share out what users with so many items (B,) have to find, by scores (M, B)."""
-    more = counts * HIDDEN / (1 - HIDDEN)
-    return scores.softmax(dim=0) * more
+    unseen = (scores > -torch.inf).sum(dim=0)
+    more = torch.minimum(MORE * counts, MAX_SHARE * unseen)
+    return scores.softmax(dim=0).nan_to_num() * more

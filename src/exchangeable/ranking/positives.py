@@ -112,7 +112,8 @@ class Positives:
         They are late digits of sums over connected members, so they do not depend on how members
         are numbered.
         """
-        tables = [table.to(torch.float64) for table in (self.by_user, self.by_item)]
+        # Of ones: sums of other strengths would depend on their sequence, in the last digits.
+        tables = [_of_ones(table) for table in (self.by_user, self.by_item)]
         users, items = self.per_user.double(), _late_digits(self.per_item.double())
         for _ in range(2):
             users = _late_digits((tables[0] @ items[:, None]).squeeze(1))
@@ -120,15 +121,17 @@ class Positives:
         return users, items
 
 
-def usual_strengths(strengths: Tensor) -> Tensor:
-    """Put strengths, such as plays or hours, around 1, whatever their unit: (E,).
-
-    A strength of e times the usual one counts for a fifth more.
-    """
+def usual_strength(strengths: Tensor) -> float:
+    """Return the usual strength, such as plays or hours, of a table's cells (E,)."""
     if not bool((strengths > 0).all()) or not bool(strengths.isfinite().all()):
         raise InputError("strengths of positives must be finite and above 0")
-    logarithms = strengths.double().log()
-    return (1 + STRENGTH_SLOPE * (logarithms - logarithms.mean())).clamp(*STRENGTHS).float()
+    return float(strengths.double().log().mean().exp()) if len(strengths) else 1.0
+
+
+def relative_strengths(strengths: Tensor, usual: float) -> Tensor:
+    """Put strengths (E,) around 1, whatever their unit: e times the usual is a fifth more."""
+    logarithms = (strengths.double() / usual).log()
+    return (1 + STRENGTH_SLOPE * logarithms).clamp(*STRENGTHS).float()
 
 
 def sparse_matrix(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -143,6 +146,12 @@ def sparse_matrix(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[in
         shape,
         check_invariants=False,
     )
+
+
+def _of_ones(table: Tensor) -> Tensor:
+    ones = torch.ones_like(table.values(), dtype=torch.float64)
+    parts = table.crow_indices(), table.col_indices(), ones
+    return torch.sparse_csr_tensor(*parts, table.shape, check_invariants=False)
 
 
 def _late_digits(sums: Tensor) -> Tensor:

@@ -31,13 +31,14 @@ from exchangeable.ranking.stack import (
     top_items,
     usual_weights,
 )
+from exchangeable.runtime.phrases import format_count
 
 NETWORK_CANDIDATES = 200
 """Items of a user that the network scores; those below keep the sequence of the stack."""
 LOWEST = 20
 """Candidates whose mean addition all items below them have."""
 TRUST_RIDGE = 10.0
-MIN_AHEAD = 1.0
+MIN_AHEAD = 2.0
 """Standard errors by which one ranker alone must be ahead."""
 MIN_TRUST = 0.1
 """Weight of the stack at least."""
@@ -64,8 +65,9 @@ class Backtest:
     def __str__(self) -> str:
         best = max(self.alone, key=lambda name: self.alone[name])
         return (
-            f"positives of {self.users:,} users were hidden, of which it has a discounted gain of "
-            f"{self.gain:.4f} ({best} alone {self.alone[best]:.4f})"
+            f"positives of {format_count(self.users, 'user')} were hidden, of which the pretrained "
+            f"ranker has a discounted gain of {self.gain:.4f}, and {best} alone "
+            f"{self.alone[best]:.4f}"
         )
 
 

@@ -177,11 +177,12 @@ RANKERS: Mapping[str, Mapping[str, Ranker]] = MappingProxyType(
         "ials": {
             **{
                 f"{weight} {strength}": implicit(weight, strength)
-                for weight, strength in ((2.0, 0.1), (5.0, 0.1), (1.0, 0.3))
+                for weight, strength in ((2.0, 0.1), (5.0, 0.1), (1.0, 0.3), (1.0, 1.0))
             },
             **{
                 f"{weight} {strength} rank {rank}": implicit(weight, strength, rank, 1.0)
                 for weight, strength, rank in (
+                    (10.0, 0.1, 128),
                     (10.0, 0.01, 64),
                     (10.0, 0.02, 128),
                     (20.0, 0.01, 128),

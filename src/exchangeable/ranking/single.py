@@ -30,6 +30,10 @@ MIN_WEIGHT = 0.01
 """Of the ranker in the softmax, so that higher scores are never less likely."""
 
 
+TIES = 1e-4
+"""What popularity adds to scores at most."""
+
+
 class RankingModel(Protocol):
     """Ranks the items of any user."""
 
@@ -55,7 +59,10 @@ class SingleRanker:
     """Discounted gain on hidden positives."""
 
     def score(self, rows: Rows) -> Tensor:
-        return stack_scores(self.channels.deviations(rows), self.weights, rows)
+        scores = stack_scores(self.channels.deviations(rows), self.weights, rows)
+        # Equal ones, such as those of users without items, come by popularity.
+        counts = self.channels.table.positives.per_item
+        return scores + TIES * (counts / counts.max().clamp(min=1))[:, None]
 
 
 @torch.no_grad()

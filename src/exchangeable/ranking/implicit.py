@@ -8,6 +8,7 @@ Users' and items' vectors are solved in turn by weighted least squares (Hu, Kore
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -64,16 +65,24 @@ class ImplicitFactors:
         _, turn = torch.linalg.eigh((items.T @ items).double())
         return FittedFactors(self, items @ turn.to(items))
 
-    def solve(self, table: Tensor, others: Tensor, start: Tensor | None = None) -> Tensor:
+    def solve(
+        self,
+        table: Tensor,
+        others: Tensor,
+        start: Tensor | None = None,
+        gram: Tensor | None = None,
+    ) -> Tensor:
         """Solve for the vectors of the rows of a sparse table, given those of its columns.
 
-        With a ``start`` fewer steps are taken.
+        With a ``start`` fewer steps are taken. ``gram`` are inner products of the others, where
+        they are known.
         """
         starts, columns = table.crow_indices().long(), table.col_indices().long()
         sizes = starts.diff()
         result = others.new_zeros(len(sizes), others.shape[1])
         padded = torch.cat([others, others.new_zeros(1, others.shape[1])])
-        gram, last = others.T @ others, len(columns) - 1
+        gram = others.T @ others if gram is None else gram
+        last = len(columns) - 1
         for rows in _batches(sizes):
             places = torch.arange(int(sizes[rows].max()), device=columns.device)
             inside = places < sizes[rows][:, None]
@@ -119,8 +128,12 @@ class FittedFactors:
     factors: ImplicitFactors
     items: Tensor  # (M, K)
 
+    @cached_property
+    def gram(self) -> Tensor:
+        return self.items.T @ self.items
+
     def score(self, rows: Rows) -> Tensor:
-        return self.items @ self.factors.solve(rows.table, self.items).T
+        return self.items @ self.factors.solve(rows.table, self.items, gram=self.gram).T
 
 
 def _batches(sizes: Tensor) -> list[Tensor]:

@@ -6,8 +6,9 @@ first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ class Rows:
     """The items of some users, known or not."""
 
     table: Tensor  # (B, M), sparse CSR
+    found: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What several rankers compute of these rows together."""
 
     @classmethod
     def of(cls, users: Tensor, items: Tensor, strengths: Tensor, shape: tuple[int, int]) -> Rows:
@@ -35,6 +38,12 @@ class Rows:
     def columns(self) -> Tensor:
         """The same, dense: (M, B)."""
         return self.table.to_dense().T.contiguous()
+
+    def scaled(self, items: Tensor) -> Tensor:
+        """Return the table with every entry times the factor of its item (M,): (B, M), sparse."""
+        values = self.table.values() * items[self.table.col_indices()]
+        parts = self.table.crow_indices(), self.table.col_indices(), values
+        return torch.sparse_csr_tensor(*parts, self.table.shape, check_invariants=False)
 
     @cached_property
     def seen(self) -> Tensor:

@@ -26,7 +26,7 @@ from exchangeable.ranking.ridge import (
     others_factor,
 )
 from exchangeable.ranking.spectrum import Filter, Spectrum
-from exchangeable.ranking.walks import Walks
+from exchangeable.ranking.walks import WalkGroup, Walks
 
 
 class Source(Protocol):
@@ -76,9 +76,8 @@ class PreparedTable:
         return one @ other.to_dense()
 
     def walks(self, own_items: float, users: float) -> Walks:
-        return self._once(
-            ("walks", own_items, users), lambda: Walks.of(self.positives, own_items, users)
-        )
+        group: WalkGroup = self._once("walks", lambda: WalkGroup(self.positives, []))
+        return self._once(("walks", own_items, users), lambda: group.walks(own_items, users))
 
     def ridge(self, strength: float) -> ItemRidge | UserRidge | SpectralRidge:
         return self._once(("ridge", strength), lambda: self._fit_ridge(strength))

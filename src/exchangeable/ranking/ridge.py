@@ -34,7 +34,8 @@ class ItemRidge:
     def of(cls, gram: Tensor, strength: float) -> ItemRidge:
         """Regress with A'A (M, M)."""
         inverse = _inverse(gram, strength)
-        return cls(-strength * inverse, strength * inverse.diagonal())
+        # By rows, as sparse products want it; LAPACK gives it by columns.
+        return cls((-strength * inverse).contiguous(), strength * inverse.diagonal())
 
     def score(self, rows: Rows) -> Tensor:
         return (rows.table @ self.filter).T.contiguous()

@@ -57,7 +57,7 @@ class Spectrum:
 
     def inside(self, rows: Rows) -> Tensor:
         """Return the coordinates of rows: (K, B)."""
-        return (rows.table @ (self.scale[:, None] * self.vectors)).T
+        return (rows.scaled(self.scale) @ self.vectors).T
 
 
 @dataclass(frozen=True, eq=False)

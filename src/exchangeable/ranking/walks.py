@@ -14,25 +14,54 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from exchangeable.ranking.positives import Positives, Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Walks:
-    """Walks over a table of positives, before items are scaled."""
+class WalkGroup:
+    """Walks of several exponents over one table, which are all found in two products."""
 
     positives: Positives
-    own_items: Tensor  # (M, 1), factors of a user's items
-    users: Tensor  # (N, 1), factors of the users on the way
+    exponents: list[tuple[float, float]]  # a and b of each
 
-    @classmethod
-    def of(cls, positives: Positives, own_items: float, users: float) -> Walks:
-        """Prepare walks with the exponents a and b."""
-        per_item, per_user = (n.clamp(min=1) for n in (positives.per_item, positives.per_user))
-        return cls(positives, (per_item**-own_items)[:, None], (per_user**-users)[:, None])
+    def walks(self, own_items: float, users: float) -> Walks:
+        """Return the walks with these exponents, before items are scaled."""
+        if (own_items, users) not in self.exponents:
+            self.exponents.append((own_items, users))
+        return Walks(self, own_items, users)
+
+    def scores(self, rows: Rows) -> dict[tuple[float, float], Tensor]:
+        """Score all items for rows: (M, B) by exponents."""
+        if self not in rows.found:
+            rows.found[self] = self._score(rows)
+        scores: dict[tuple[float, float], Tensor] = rows.found[self]
+        return scores
+
+    def _score(self, rows: Rows) -> dict[tuple[float, float], Tensor]:
+        per_item, per_user = (
+            counts.clamp(min=1)[:, None]
+            for counts in (self.positives.per_item, self.positives.per_user)
+        )
+        first = sorted({own_items for own_items, _ in self.exponents})
+        starts = torch.cat([per_item**-power * rows.columns for power in first], dim=1)
+        reached = dict(
+            zip(first, (self.positives.by_user @ starts).chunk(len(first), 1), strict=True)
+        )
+        on = torch.cat([per_user**-b * reached[a] for a, b in self.exponents], dim=1)
+        found = (self.positives.by_item @ on).chunk(len(self.exponents), dim=1)
+        return dict(zip(self.exponents, found, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """Walks with the exponents a and b."""
+
+    group: WalkGroup
+    own_items: float
+    users: float
 
     def score(self, rows: Rows) -> Tensor:
-        reached = self.positives.by_user @ (self.own_items * rows.columns)
-        return self.positives.by_item @ (self.users * reached)
+        return self.group.scores(rows)[self.own_items, self.users]

@@ -145,12 +145,12 @@ def described(name: str, path: Path) -> Record:
         }
 
 
-def install(environment: Path, packages: Sequence[str]) -> str:
+def install(environment: Path, packages: Sequence[str], pinned: Path = PINNED) -> str:
     """Packages at their pinned versions; returns why it failed, or nothing."""
     if not python_of(environment).exists():
         venv.create(environment, with_pip=True)
         (environment / ".gitignore").write_text("*\n")
-    command = [python_of(environment), "-m", "pip", "install", "--quiet", "-c", PINNED, *packages]
+    command = [python_of(environment), "-m", "pip", "install", "--quiet", "-c", pinned, *packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.returncode:
         return ""

@@ -18,7 +18,9 @@ def test_finetuning_never_ends_worse_on_the_validation_cells(tmp_path):
     start = completer.predictor_.trained.facts["validation RMSE"]
     completer.finetune(training=TrainingConfig(steps=30, evaluate_every=5))
     assert completer.predictor_.trained.facts["validation RMSE"] <= start
-    with pytest.raises(InputError, match=r"trained model of values \(pretrained, .*but this is bias"):
+    with pytest.raises(
+        InputError, match=r"trained model of values \(pretrained, .*but this is bias"
+    ):
         Completer("bias").fit(LABELS, RATINGS).finetune()
 
 

@@ -234,11 +234,11 @@ BAD = {
         ["--scale", "binary"],
         "a binary scale has two values, but 3 were found",
     ),
-    "positives of two values": (
-        GOOD,
+    "positives of no strength": (
+        "user,film,plays\na,x,3\nb,y,0\n",
         "a.csv",
         ["--scale", "positives"],
-        "has one value, but 2 were found",
+        "strengths of positives must be above 0, but 0 is not",
     ),
     "an unknown way with duplicates": (
         GOOD,
@@ -488,5 +488,5 @@ def test_a_name_too_long_for_a_file_is_refused():
 def test_options_do_not_go_with_a_dataset():
     assert_refused(
         run("film-club", "--scale", "real"),
-        "film-club is a dataset with fixed columns: it takes no table options",
+        "film-club is a dataset with fixed columns: of the table options it takes --at-least only",
     )

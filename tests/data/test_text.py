@@ -235,7 +235,7 @@ BAD = {
         "a binary scale has two values, but 3 were found",
     ),
     "positives of no strength": (
-        "user,film,plays\na,x,3\nb,y,0\n",
+        b"user,film,plays\na,x,3\nb,y,0\n",
         "a.csv",
         ["--scale", "positives"],
         "strengths of positives must be above 0, but 0 is not",

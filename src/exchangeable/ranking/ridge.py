@@ -60,8 +60,9 @@ class UserRidge:
         return cls(positives, inverse, 1 - torch.cat(own))
 
     def score(self, rows: Rows) -> Tensor:
-        reached = self.positives.by_user @ rows.columns
-        return self.positives.by_item @ (self.inverse @ reached)
+        if self.positives not in rows.found:  # the same for every strength
+            rows.found[self.positives] = self.positives.by_user @ rows.columns
+        return self.positives.by_item @ (self.inverse @ rows.found[self.positives])
 
 
 @dataclass(frozen=True, eq=False)

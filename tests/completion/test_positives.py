@@ -201,6 +201,14 @@ def test_bad_strengths_are_named_in_one_line(table, values, message):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("strength", [0.0, -1.0])
+def test_strengths_of_a_new_user_are_checked_too(strength):
+    plays = np.arange(1, len(pairs()) + 1)
+    fitted = Completer("pretrained", scale="positives").fit(pairs(), plays)
+    with pytest.raises(InputError, match="finite and above 0"):
+        fitted.recommend("new", ratings={"f01": strength})
+
+
 def test_tables_with_little_to_rank_are_ranked_all_the_same():
     one_item = Completer().fit([("a", "x"), ("b", "x"), ("c", "x")])
     assert len(one_item.recommend("a")) == 0

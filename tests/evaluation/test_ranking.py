@@ -184,6 +184,8 @@ def test_wrong_tables_and_splits_are_named():
         evaluate_ranking(ratings)
     with pytest.raises(InputError, match="split must be one of random, time, new-rows, but is 'x'"):
         evaluate_ranking(Table.of(pairs()), split="x")
+    with pytest.raises(InputError, match="a model and a seed or more are needed"):
+        evaluate_ranking(Table.of(pairs()), models=[])
     with pytest.raises(InputError, match="time column"):
         evaluate_ranking(Table.of(pairs()), split="time")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,21 +122,24 @@ def find_best(
     seen: Index | None,
 ) -> Recommendations:
     """Find the best cells of members (B,), ``UNKNOWN`` for strangers, without those ``seen``."""
-    axis = candidates.axis
-    if isinstance(predictor, RankingPredictor) and axis == 0:
-        lists = _rank_blocks(predictor, candidates, members, n, seen is not None)
-        return Recommendations.joined(axis, list(lists))
-    own = _cells_by_member(seen, axis, table.shape[axis]) if seen is not None else None
-    parts = []
+    axis, parts = candidates.axis, []
+    by_member = None if seen is None else _divide_by_member(seen, axis, members)
     for place, code in enumerate(members.tolist()):
         cells = candidates.cells(code)
-        if own is not None and seen is not None and code != UNKNOWN:
-            keys = cell_keys(seen[own(code)], table.shape)
+        if by_member is not None:
+            keys = cell_keys(by_member(code), table.shape)
             cells = cells[~np.isin(cell_keys(cells, table.shape), keys)]
         best, (mean, low, high) = best_cells(predictor, cells, n, *interval_ends(COVERAGE))
         of_member = np.full(len(best), place)
         parts.append(Recommendations(axis, cells[best], mean, low, high, of_member))
     return Recommendations.joined(axis, parts)
+
+
+def find_best_by_ranker(
+    predictor: RankingPredictor, candidates: Candidates, users: Index, n: int, *, unseen: bool
+) -> Recommendations:
+    """Find the likeliest items of users (B,), with ``unseen`` among those they do not have."""
+    return Recommendations.joined(0, list(_rank_blocks(predictor, candidates, users, n, unseen)))
 
 
 def _rank_blocks(
@@ -154,11 +157,12 @@ def _rank_blocks(
         start += len(items)
 
 
-def _cells_by_member(index: Index, axis: int, size: int) -> Any:
-    """Return a function from a member's code to the positions of its cells."""
-    permutation = np.argsort(index[:, axis], kind="stable")
-    ends = np.bincount(index[:, axis], minlength=size).cumsum()
-    return lambda code: permutation[ends[code - 1] if code else 0 : ends[code]]
+def _divide_by_member(index: Index, axis: int, members: Index) -> Callable[[int], Index]:
+    """Return a function from a member's code to its cells; one of no member has none."""
+    if len(members) == 1:  # sorting all cells would take longer than finding its own
+        return lambda code: index[index[:, axis] == code]
+    ordered = index[np.argsort(index[:, axis], kind="stable")]
+    return lambda code: ordered[slice(*np.searchsorted(ordered[:, axis], [code, code + 1]))]
 
 
 def _by_axis(

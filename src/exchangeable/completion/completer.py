@@ -299,7 +299,7 @@ class Completer(Estimator):
 
     @property
     def cells_(self) -> Cells:
-        """The cells that were read, as numbers; positives have their drawn zeros here."""
+        """The cells that were read, as numbers; where negatives were drawn they are among them."""
         return self.fitted_.cells
 
     @property

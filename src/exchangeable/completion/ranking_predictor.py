@@ -24,23 +24,23 @@ from exchangeable.ranking.positives import (
 )
 from exchangeable.ranking.ranker import PretrainedRanker, fit_pretrained
 from exchangeable.ranking.registry import RANKERS
-from exchangeable.ranking.single import RankingModel, SingleRanker, fit_single
+from exchangeable.ranking.single import RankingModel, fit_single
 from exchangeable.ranking.stack import users_per_block
 from exchangeable.runtime.threads import threads_for
 from exchangeable.values.distributions import Distribution, OnLevels
 
 LEVELS = (0.0, 1.0)
 MAX_CHANCE = 1 - 1e-6
-"""Of an unseen cell: a chance of 1 is that of an observed one."""
+"""Highest chance of an unseen cell; that of an observed one is 1."""
 _TINY = 1e-12
 
 
 @dataclass(frozen=True)
 class Usual:
-    """What is usual in the table that was read."""
+    """The usual number of items and the usual strength in the table that was read."""
 
     items: float
-    """Of users that have some."""
+    """Mean number of items of the users that have some."""
     strength: float
 
     @classmethod
@@ -188,8 +188,6 @@ class RankingPredictor:
         return replace(self, positives=positives, shape=(1, self.shape[1]))
 
     def factors(self) -> tuple[Floats, ...]:
-        if not isinstance(self.model, PretrainedRanker | SingleRanker):
-            raise InputError(f"factors come from a fitted table, but this is {self.name}")
         fitted = self.model.channels.table.factors(FACTORS)
         users = fitted.factors.solve(self.positives.by_user, fitted.items)
         found = [vectors.double().cpu().numpy() for vectors in (users, fitted.items)]

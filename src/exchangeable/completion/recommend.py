@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
-from exchangeable.completion.candidates import Candidates, Recommendations, find_best
+from exchangeable.completion.candidates import (
+    Candidates,
+    Recommendations,
+    find_best,
+    find_best_by_ranker,
+)
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_number, find_axis
 from exchangeable.completion.ranking_predictor import RankingPredictor
@@ -113,11 +118,15 @@ def _find_best(
     check_number(query.n)
     table = fitted.table
     candidates = Candidates.of(table, axis, query.given, query.among, query.exclude)
+    predictor = fitted.predictor
+    if isinstance(predictor, RankingPredictor) and axis == 0:
+        unseen = not query.include_seen
+        return find_best_by_ranker(predictor, candidates, codes, query.n, unseen=unseen)
     if query.include_seen:
         seen = None
     elif seen is None:
         seen = table.index[table.is_observed]
-    return find_best(fitted.predictor, table, candidates, codes, query.n, seen)
+    return find_best(predictor, table, candidates, codes, query.n, seen)
 
 
 def is_many(member: Any) -> bool:

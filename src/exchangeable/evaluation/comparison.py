@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,25 +154,38 @@ def evaluate(
         )
     if split not in published:  # a published split names cells by position
         table = table.in_label_order()
-    if not models or not seeds:
-        raise InputError("a model and a seed or more are needed, but there is none")
-    compared = list(dict.fromkeys([*models, *YARDSTICKS]))
-    for model in compared:
-        check_model(model)  # before an hour goes into the first of them
     outcomes = []
-    step = 1 / (len(compared) * len(seeds))
-    for seed_number, seed in enumerate(seeds):
+    for seed, runs in plan_runs(models, YARDSTICKS, seeds, progress):
         parts = split_by_name(table, published, split, test, seed)
-        for model_number, model in enumerate(compared):
-            done = (seed_number * len(compared) + model_number) * step
-            part_progress = progress.part(done, done + step, f"{model}, seed {seed}")
+        for model, part in runs:
             training = None
             if steps is not None and model in RECIPES:
                 training = replace(RECIPES[model].training, steps=steps, seed=seed)
             completer = Completer(model, seed=seed, device=device, training=training)
-            outcomes.append(judge(completer, table, parts, part_progress))
+            outcomes.append(judge(completer, table, parts, part))
     settings = {"test": test, "steps": steps, "device": device, "seeds": list(seeds)}
     return Evaluation(name, split, tuple(outcomes), settings)
+
+
+def plan_runs(
+    models: Sequence[str], yardsticks: Sequence[str], seeds: Sequence[int], progress: Progress
+) -> Iterator[tuple[int, list[tuple[str, Progress]]]]:
+    """Check all models first; then yield each seed with the models and their parts of progress."""
+    if not models or not seeds:
+        raise InputError("a model and a seed or more are needed, but there is none")
+    compared = list(dict.fromkeys([*models, *yardsticks]))
+    for model in compared:
+        check_model(model)  # before an hour goes into the first of them
+    step = 1 / (len(compared) * len(seeds))
+    for number, seed in enumerate(seeds):
+        starts = [(number * len(compared) + place) * step for place in range(len(compared))]
+        yield (
+            seed,
+            [
+                (model, progress.part(start, start + step, f"{model}, seed {seed}"))
+                for model, start in zip(compared, starts, strict=True)
+            ],
+        )
 
 
 def judge(

@@ -18,15 +18,15 @@ import torch
 
 from exchangeable import metrics as statistics
 from exchangeable._version import __version__
-from exchangeable.arrays.cells import Floats, Index
+from exchangeable.arrays.cells import Floats, Index, Mask
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.fit import check_model
 from exchangeable.completion.predictor import MEAN, Predictor, read_predictions
 from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.update import update
 from exchangeable.data.splits import Split, by_time, new_members, share_of_each
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.evaluation.comparison import plan_runs
 from exchangeable.evaluation.ranking_metrics import RankingMetric, longest
 from exchangeable.ranking.stack import users_per_block
 from exchangeable.runtime.progress import SILENT, Progress
@@ -86,7 +86,7 @@ class RankingEvaluation:
 
     @property
     def models(self) -> list[str]:
-        """Best first, by the last of the metrics."""
+        """Names of the models, best first by the last of the metrics."""
         names = list(dict.fromkeys(outcome.model for outcome in self.outcomes))
         last = str(self.metrics[-1])
         return sorted(names, key=lambda name: -self.spread(name, last).mean)
@@ -172,20 +172,12 @@ def evaluate_ranking(
             f"lists are evaluated on positives of two axes, but this table has {table.order} and "
             f"{table.scale}; --at-least makes positives of values"
         )
-    if split not in published:
+    if split not in published:  # a published split names cells by position
         table = table.in_label_order()
-    if not models or not seeds:
-        raise InputError("a model and a seed or more are needed, but there is none")
-    compared = list(dict.fromkeys([*models, *YARDSTICKS]))
-    for model in compared:
-        check_model(model)
     outcomes = []
-    step = 1 / (len(compared) * len(seeds))
-    for seed_number, seed in enumerate(seeds):
+    for seed, runs in plan_runs(models, YARDSTICKS, seeds, progress):
         parts = split_positives(table, published, split, test, seed)
-        for model_number, model in enumerate(compared):
-            done = (seed_number * len(compared) + model_number) * step
-            part = progress.part(done, done + step, f"{model}, seed {seed}")
+        for model, part in runs:
             completer = Completer(model, seed=seed, device=device)
             outcomes.append(judge_ranking(completer, table, parts, metrics, part))
     settings = {"test": test, "device": device, "seeds": list(seeds)}
@@ -305,10 +297,11 @@ def _score_blocks(
         yield start / len(users), block, scores.copy()
 
 
-def _dense(cells: Index, users: Index, items: int) -> Any:
-    """Return which items users of a block have: (B, M)."""
-    place = np.searchsorted(users, cells[:, 0]).clip(max=len(users) - 1)
-    inside = users[place] == cells[:, 0]
+def _dense(cells: Index, users: Index, items: int) -> Mask:
+    """Return which items users of a block have: (B, M). Cells and users ascend."""
+    block = cells[slice(*np.searchsorted(cells[:, 0], [users[0], users[-1] + 1]))]
+    place = np.searchsorted(users, block[:, 0])
+    inside = users[place] == block[:, 0]
     found = np.zeros((len(users), items), dtype=bool)
-    found[place[inside], cells[inside, 1]] = True
+    found[place[inside], block[inside, 1]] = True
     return found

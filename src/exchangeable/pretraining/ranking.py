@@ -42,7 +42,7 @@ MIN_USERS = 20
 
 @dataclass(frozen=True)
 class RankingCurriculum:
-    """How many tables and steps, and the settings of the optimiser."""
+    """Numbers of tables and steps, and the settings of the optimiser."""
 
     small: int = 400
     large: int = 80
@@ -59,7 +59,7 @@ class RankingCurriculum:
     """Weights of both parts of the loss."""
     slope: float = 2.0
     positives: int = 6
-    """Of a user that count for the approximate NDCG, drawn in each step."""
+    """Positives of a user that count for the approximate NDCG, drawn in each step."""
     validation: int = 24
     """Tables that are not trained on."""
     seed: int = 0

@@ -40,9 +40,9 @@ class ImplicitFactors:
     rank: int = 128
     weight: float = 2.0
     regularisation: float = 0.1
-    """Per weight of a member's cells."""
+    """Strength of the ridge for each unit of weight of a member's cells."""
     unseen: float = 1e-3
-    """What a cell that is not observed counts for in this."""
+    """Weight in this of a cell that is not observed."""
 
     def fit(
         self, positives: Positives, spectrum: Spectrum, start: FittedFactors | None = None

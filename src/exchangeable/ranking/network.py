@@ -35,14 +35,14 @@ _LOG_COUNT = 3.0  # about that of usual members
 
 @dataclass(frozen=True, eq=False)
 class TableFacts:
-    """What the network knows of a table beside its channels."""
+    """Facts of a table that the network knows beside the channels."""
 
     sizes: Tensor  # (TABLE_FACTS,)
     weights: Tensor  # (C,), of the stack
     gains: Tensor  # (R,), of each ranker alone
     item_counts: Tensor  # (M,), logarithms
     usual_count: float
-    """Of the item of a usual cell, a logarithm too."""
+    """Mean of these logarithms over the cells of the table."""
 
     @classmethod
     def of(cls, positives: Positives, weights: Tensor, gains: Tensor) -> TableFacts:

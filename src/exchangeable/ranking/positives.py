@@ -41,9 +41,7 @@ class Rows:
 
     def scaled(self, items: Tensor) -> Tensor:
         """Return the table with every entry times the factor of its item (M,): (B, M), sparse."""
-        values = self.table.values() * items[self.table.col_indices()]
-        parts = self.table.crow_indices(), self.table.col_indices(), values
-        return torch.sparse_csr_tensor(*parts, self.table.shape, check_invariants=False)
+        return _with_values(self.table, self.table.values() * items[self.table.col_indices()])
 
     @cached_property
     def seen(self) -> Tensor:
@@ -75,8 +73,6 @@ class Positives:
         values = index.new_ones(len(index), dtype=torch.float32)
         if strengths is not None:
             values = strengths.to(values)
-            if not bool((values > 0).all()) or not bool(values.isfinite().all()):
-                raise InputError("strengths of positives must be finite and above 0")
         users, items = index.T
         return cls(
             sparse_matrix(users, items, values, shape),
@@ -122,7 +118,10 @@ class Positives:
         are numbered.
         """
         # Of ones: sums of other strengths would depend on their sequence, in the last digits.
-        tables = [_of_ones(table) for table in (self.by_user, self.by_item)]
+        tables = [
+            _with_values(table, torch.ones_like(table.values(), dtype=torch.float64))
+            for table in (self.by_user, self.by_item)
+        ]
         users, items = self.per_user.double(), _late_digits(self.per_item.double())
         for _ in range(2):
             users = _late_digits((tables[0] @ items[:, None]).squeeze(1))
@@ -132,13 +131,13 @@ class Positives:
 
 def usual_strength(strengths: Tensor) -> float:
     """Return the usual strength, such as plays or hours, of a table's cells (E,)."""
-    if not bool((strengths > 0).all()) or not bool(strengths.isfinite().all()):
-        raise InputError("strengths of positives must be finite and above 0")
+    _check_strengths(strengths)
     return float(strengths.double().log().mean().exp()) if len(strengths) else 1.0
 
 
 def relative_strengths(strengths: Tensor, usual: float) -> Tensor:
     """Put strengths (E,) around 1, whatever their unit: e times the usual is a fifth more."""
+    _check_strengths(strengths)
     logarithms = (strengths.double() / usual).log()
     return (1 + STRENGTH_SLOPE * logarithms).clamp(*STRENGTHS).float()
 
@@ -157,9 +156,14 @@ def sparse_matrix(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[in
     )
 
 
-def _of_ones(table: Tensor) -> Tensor:
-    ones = torch.ones_like(table.values(), dtype=torch.float64)
-    parts = table.crow_indices(), table.col_indices(), ones
+def _check_strengths(strengths: Tensor) -> None:
+    if not bool((strengths > 0).all()) or not bool(strengths.isfinite().all()):
+        raise InputError("strengths of positives must be finite and above 0")
+
+
+def _with_values(table: Tensor, values: Tensor) -> Tensor:
+    """Return a sparse table with other values of the same entries."""
+    parts = table.crow_indices(), table.col_indices(), values
     return torch.sparse_csr_tensor(*parts, table.shape, check_invariants=False)
 
 
@@ -168,7 +172,7 @@ def _late_digits(sums: Tensor) -> Tensor:
 
 
 def _scale(table: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    starts, at = table.crow_indices(), table.col_indices()
-    row = torch.arange(len(rows), device=rows.device).repeat_interleave(starts.diff().long())
-    values = table.values() * rows[row] * columns[at]
-    return torch.sparse_csr_tensor(starts, at, values, table.shape, check_invariants=False)
+    sizes = table.crow_indices().diff().long()
+    return _with_values(
+        table, table.values() * rows.repeat_interleave(sizes) * columns[table.col_indices()]
+    )

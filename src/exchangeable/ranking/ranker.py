@@ -97,10 +97,13 @@ class PretrainedRanker:
 
 def combine(stack: Tensor, items: Tensor, added: Tensor, trust: tuple[float, float]) -> Tensor:
     """Add to scores (M, B) what the network says of candidates (B, K), best first."""
-    lowest = added[:, -LOWEST:].mean(dim=1)
-    scores = trust[0] * stack
-    extra = lowest.expand_as(stack).scatter(0, items.T, added.T)
-    return scores.add_(extra, alpha=trust[1])
+    return (trust[0] * stack).add_(add_to_all(items, added, len(stack)).T, alpha=trust[1])
+
+
+def add_to_all(positions: Tensor, added: Tensor, count: int) -> Tensor:
+    """Give all items (B, count) what candidates got; the others get the mean of the lowest."""
+    lowest = added[:, -LOWEST:].mean(dim=1, keepdim=True)
+    return lowest.repeat(1, count).scatter_(1, positions, added)
 
 
 @torch.no_grad()
@@ -125,7 +128,7 @@ def fit_pretrained(network: RankingNetwork, positives: Positives) -> PretrainedR
         Channels.fit(positives, inner),
         TableFacts.of(positives, facts.weights, facts.gains),
         trust,
-        fit_chances(tried, kept, hidden, trial.held_out[0]),
+        fit_chances(tried, kept, hidden, trial.pools[0].users),
         trial.backtest(trust, gains),
     )
 
@@ -138,7 +141,6 @@ class _Trial:
     stacks: tuple[Tensor, ...]  # (Q, P) each
     added: tuple[Tensor, ...]  # (Q, P) each, by the network
     facts: tuple[TableFacts, ...]
-    held_out: tuple[Tensor, ...]  # (Q,) each, the users
 
     @classmethod
     def of(
@@ -160,9 +162,8 @@ class _Trial:
             candidates = others.take(positions)
             users = own.of_users(kept.rows(others.users))
             added = network(candidates.z, candidates.items, users, own)
-            lowest = added[:, -LOWEST:].mean(dim=1, keepdim=True)
-            added = lowest.expand_as(stack).scatter(1, positions, added)
-            parts.append((others, stack, added, own, others.users))
+            added = add_to_all(positions, added, stack.shape[1])
+            parts.append((others, stack, added, own))
         return cls(*zip(*parts, strict=True))
 
     def fit_trust(self) -> tuple[float, float]:

@@ -27,19 +27,24 @@ from exchangeable.ranking.stack import (
 CHANCE_USERS = 200
 """Users whose unseen items chances are fitted to."""
 MIN_WEIGHT = 0.01
-"""Of the ranker in the softmax, so that higher scores are never less likely."""
+"""Least weight of the ranker in the softmax, so that higher scores are never less likely."""
 
 
 TIES = 1e-4
-"""What popularity adds to scores at most."""
+"""Most that popularity adds to a score."""
 
 
 class RankingModel(Protocol):
     """Ranks the items of any user."""
 
     @property
+    def channels(self) -> Channels:
+        """The rankers that it is made of."""
+        ...
+
+    @property
     def chances(self) -> Chances:
-        """What a user's shares of its further items come to."""
+        """Chances that the shares of a user's further items come to."""
         ...
 
     def score(self, rows: Rows) -> Tensor:

@@ -96,7 +96,9 @@ class Candidates:
                     raise InputError(f"{name} must be known, but {given[name]!r} is not")
             else:
                 codes = listed.get(name, np.arange(table.shape[number]))
-            choices[number] = np.setdiff1d(codes, left_out.get(name, codes[:0]))
+            if name in left_out:
+                codes = np.setdiff1d(codes, left_out[name])
+            choices[number] = codes
         count = int(np.prod([float(len(choices[number])) for number in others.values()]))
         if count > MAX_CANDIDATES:
             raise InputError(
@@ -189,5 +191,5 @@ def _by_axis(
         if (found == UNKNOWN).any():
             label = own[int((found == UNKNOWN).argmax())]
             raise InputError(f"{argument} must be of known {name}, but {label!r} is not known")
-        codes[name] = found
+        codes[name] = np.unique(found)
     return codes

@@ -112,7 +112,7 @@ class RankingPredictor:
 
     def _chances(self, rows: Rows) -> Floats:
         """Return the chances of all items, the last one that of unknown ones: (M + 1, B)."""
-        chances = self._chances_of(rows, self.scores(rows))
+        chances = self._chances_of(self._shares_of(rows, self.scores(rows)))
         chances[rows_seen(rows, len(chances))] = 1.0
         return chances.double().cpu().numpy()
 
@@ -127,14 +127,16 @@ class RankingPredictor:
         added = self.shape[1] - len(scores) + 1
         return torch.cat([scores, least.nan_to_num(posinf=0.0).expand(added, -1)])
 
-    def _chances_of(self, rows: Rows, scores: Tensor) -> Tensor:
-        """Return the chances of cells with these scores; a user without items is a usual one."""
+    def _shares_of(self, rows: Rows, scores: Tensor) -> Tensor:
+        """Share out what users have to find, by scores; one without items is a usual one."""
         counts = torch.where(rows.counts > 0, rows.counts, self.usual.items)
         known = len(rows.seen)
         shares = shares_of(scores[:known], counts)
         least = torch.where(rows.seen, torch.inf, shares).amin(dim=0, keepdim=True)
         least = torch.where(least.isfinite(), least, MORE * counts / known)  # who has all items
-        shares = torch.cat([shares, least.expand(len(scores) - known, -1)])
+        return torch.cat([shares, least.expand(len(scores) - known, -1)])
+
+    def _chances_of(self, shares: Tensor) -> Tensor:
         return self.model.chances.of(shares).clamp(max=MAX_CHANCE)
 
     def rows(self, users: Index) -> Rows:
@@ -149,19 +151,29 @@ class RankingPredictor:
         Users come in blocks; the best items come first, and ``UNKNOWN`` fills the end of shorter
         lists. With ``unseen`` what a user has is not listed.
         """
-        n = min(n, len(items))
-        for start in range(0, len(users), users_per_block(self.positives)):
-            rows = self.rows(users[start : start + users_per_block(self.positives)])
-            scores = self.scores(rows)
-            chances = self._chances_of(rows, scores)
-            if not unseen:
-                seen = rows_seen(rows, len(scores))
-                scores, chances = scores.masked_fill(seen, torch.inf), chances.masked_fill(seen, 1)
-            wanted = torch.from_numpy(items).to(self.device)
-            # By scores, since cells with different scores may have equal chances.
-            found, top = scores[wanted].T.topk(n, dim=1)
-            listed = chances[wanted].T.gather(1, top).double().cpu().numpy()
-            yield np.where((found == -torch.inf).cpu().numpy(), UNKNOWN, items[top.cpu()]), listed
+        n, size = min(n, len(items)), users_per_block(self.positives)
+        for start in range(0, len(users), size):
+            rows = self.rows(users[start : start + size])
+            with threads_for(rows.seen.numel(), self.device):
+                found = self._best_of(rows, n, torch.from_numpy(items).to(self.device), unseen)
+            top, chances = (each.cpu().numpy() for each in found)
+            yield np.where(top == UNKNOWN, UNKNOWN, items[top]), chances
+
+    @torch.no_grad()
+    def _best_of(self, rows: Rows, n: int, items: Tensor, unseen: bool) -> tuple[Tensor, Tensor]:
+        """Return where the likeliest of items are, ``UNKNOWN`` after the last, and chances."""
+        scores = self.scores(rows)
+        shares = self._shares_of(rows, scores)
+        seen = rows_seen(rows, len(scores))[items].T
+        # By scores, since cells with different scores may have equal chances.
+        wanted = scores[items].T
+        if not unseen:
+            wanted = wanted.masked_fill(seen, torch.inf)
+        found, top = wanted.topk(n, dim=1)
+        chances = self._chances_of(shares[items].T.gather(1, top)).double()
+        if not unseen:
+            chances = chances.masked_fill(seen.gather(1, top), 1)
+        return top.masked_fill(found == -torch.inf, UNKNOWN), chances
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> RankingPredictor:
         known = cells.take(cells.index[:, 1] < len(self.positives.per_item))

@@ -83,24 +83,29 @@ class Channels:
         """
         unseen = ~rows.seen
         share = 1 / unseen.sum(dim=0).clamp(min=1)
-        found: list[Tensor] = []
+        scaled: list[Tensor] = []
+        largest: list[Tensor] = []
         source, scores, most = None, rows.columns, rows.counts
         for ranker in self.rankers:
             if ranker.source is not source:
                 source, scores = ranker.source, ranker.source.score(rows)
                 most = scores.abs().amax(dim=0)
                 scores = scores * unseen
-            scaled = scores * ranker.factors[:, None]
-            mean = scaled.sum(dim=0) * share
-            square = torch.linalg.vector_norm(scaled, dim=0).square() * share
-            size = (square - mean.square()).clamp(min=0).sqrt()
-            # A filter that keeps all of a row says nothing of what it does not have. And of scores
-            # that are all nearly equal only their rounding is left.
-            noise = (most * ranker.factors.mean() * _ROUNDING).clamp(min=_TINY)
-            noise = torch.maximum(noise, mean.abs() * _NEARLY_EQUAL)
-            unit = torch.where(size > noise, 1 / size.clamp(min=_TINY), 0.0)
-            found.append(scaled.mul_(unit).sub_(mean * unit))
-        return found
+            scaled.append(scores * ranker.factors[:, None])
+            largest.append(most * ranker.mean_factor)
+        mean = torch.stack([each.sum(dim=0) for each in scaled]) * share  # (R, B)
+        norms = torch.stack([torch.linalg.vector_norm(each, dim=0) for each in scaled])
+        size = (norms.square() * share - mean.square()).clamp(min=0).sqrt()
+        # A filter that keeps all of a row says nothing of what it does not have. And of scores
+        # that are all nearly equal only their rounding is left.
+        noise = (torch.stack(largest) * _ROUNDING).clamp(min=_TINY)
+        noise = torch.maximum(noise, mean.abs() * _NEARLY_EQUAL)
+        units = torch.where(size > noise, 1 / size.clamp(min=_TINY), 0.0)
+        moved = mean * units
+        return [
+            each.mul_(unit).sub_(middle)
+            for each, unit, middle in zip(scaled, units, moved, strict=True)
+        ]
 
 
 def weigh_forms(deviations: Tensor, compressed: float, plain: float) -> Tensor:

@@ -80,14 +80,15 @@ class ImplicitFactors:
         starts, columns = table.crow_indices().long(), table.col_indices().long()
         sizes = starts.diff()
         result = others.new_zeros(len(sizes), others.shape[1])
-        padded = torch.cat([others, others.new_zeros(1, others.shape[1])])
         gram = others.T @ others if gram is None else gram
         last = len(columns) - 1
         for rows in _batches(sizes):
             places = torch.arange(int(sizes[rows].max()), device=columns.device)
             inside = places < sizes[rows][:, None]
             at = (starts[rows][:, None] + places).clamp(max=last)
-            own = padded[torch.where(inside, columns[at], len(others))]  # (B, L, K)
+            own = others[columns[at]]  # (B, L, K)
+            if len(rows) > 1:
+                own *= inside[:, :, None]
             ridge = self.regularisation * (self.weight * sizes[rows] + self.unseen * len(others))
             first = result[rows] if start is None else start[rows]
             steps = STEPS_FROM_NOTHING if start is None else STEPS_FROM_START
@@ -132,8 +133,13 @@ class FittedFactors:
     def gram(self) -> Tensor:
         return self.items.T @ self.items
 
+    @cached_property
+    def by_factor(self) -> Tensor:
+        """The vectors' elements one after the other (K, M), in which one row is scored faster."""
+        return self.items.T.contiguous()
+
     def score(self, rows: Rows) -> Tensor:
-        return self.items @ self.factors.solve(rows.table, self.items, gram=self.gram).T
+        return self.by_factor.T @ self.factors.solve(rows.table, self.items, gram=self.gram).T
 
 
 def _batches(sizes: Tensor) -> list[Tensor]:

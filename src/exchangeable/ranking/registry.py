@@ -44,6 +44,10 @@ class FittedRanker:
     source: Source
     factors: Tensor  # (M,)
 
+    @cached_property
+    def mean_factor(self) -> Tensor:
+        return self.factors.mean()
+
     def score(self, rows: Rows) -> Tensor:
         """Score all items for rows: (M, B)."""
         return self.source.score(rows) * self.factors[:, None]

@@ -13,6 +13,7 @@ since a user's own items are not among the candidates.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ class WalkGroup:
         """Return the walks with these exponents, before items are scaled."""
         if (own_items, users) not in self.exponents:
             self.exponents.append((own_items, users))
+            self.__dict__.pop("_factors", None)
         return Walks(self, own_items, users)
 
     def scores(self, rows: Rows) -> dict[tuple[float, float], Tensor]:
@@ -40,17 +42,24 @@ class WalkGroup:
         scores: dict[tuple[float, float], Tensor] = rows.found[self]
         return scores
 
-    def _score(self, rows: Rows) -> dict[tuple[float, float], Tensor]:
+    @cached_property
+    def _factors(self) -> tuple[dict[float, Tensor], list[Tensor]]:
+        """Factors of items (M, 1) by first exponents, and of users (N, 1) by pairs of them."""
         per_item, per_user = (
             counts.clamp(min=1)[:, None]
             for counts in (self.positives.per_item, self.positives.per_user)
         )
         first = sorted({own_items for own_items, _ in self.exponents})
-        starts = torch.cat([per_item**-power * rows.columns for power in first], dim=1)
-        reached = dict(
-            zip(first, (self.positives.by_user @ starts).chunk(len(first), 1), strict=True)
-        )
-        on = torch.cat([per_user**-b * reached[a] for a, b in self.exponents], dim=1)
+        of_items = {power: per_item**-power for power in first}
+        return of_items, [per_user**-power for _, power in self.exponents]
+
+    def _score(self, rows: Rows) -> dict[tuple[float, float], Tensor]:
+        of_items, of_users = self._factors
+        starts = torch.cat([factors * rows.columns for factors in of_items.values()], dim=1)
+        parts = (self.positives.by_user @ starts).chunk(len(of_items), dim=1)
+        reached = dict(zip(of_items, parts, strict=True))
+        pairs = zip(self.exponents, of_users, strict=True)
+        on = torch.cat([factors * reached[first] for (first, _), factors in pairs], dim=1)
         found = (self.positives.by_item @ on).chunk(len(self.exponents), dim=1)
         return dict(zip(self.exponents, found, strict=True))
 

@@ -222,8 +222,11 @@ def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tenso
     # Intervals between levels hold less than the mean of all, so only these are shortened.
     at_start = (probabilities[:, 0] > 0.5) & (low <= bounds[0])
     at_end = (probabilities[:, -1] > 0.5) & (high >= bounds[1])
-    low = torch.where(at_end, distribution.quantile(1 - coverage), low)
-    return low, torch.where(at_start, distribution.quantile(coverage), high)
+    if at_end.any():
+        low = torch.where(at_end, distribution.quantile(1 - coverage), low)
+    if at_start.any():
+        high = torch.where(at_start, distribution.quantile(coverage), high)
+    return low, high
 
 
 def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from tests.support.film_club import LABELS, TRAINED
 
 from exchangeable.completion import predictor
@@ -148,3 +149,34 @@ def test_the_same_cell_cannot_be_rated_twice_by_a_new_member():
     twice = pl.DataFrame({"film": [film, film], "rating": [1.0, 5.0]})
     with pytest.raises(InputError, match="every cell may be rated once"):
         completer.recommend("newcomer", ratings=twice)
+
+
+def exposed_club() -> tuple[list[tuple[str, str]], list[float]]:
+    """Two groups of members and films; all members like film z, which few have seen."""
+    cells = {(f"u{u}", f"{'ab'[u % 2]}{f}"): 3.0 + f % 2 for u in range(40) for f in range(8)}
+    kept = {cell: value for n, (cell, value) in enumerate(cells.items()) if n % 5}
+    kept |= {(f"u{u}", "z"): 5.0 for u in (0, 1, 2)}
+    return list(kept), list(kept.values())
+
+
+def test_exposure_lists_what_a_member_is_likely_to_come_to():
+    completer = Completer("pretrained").fit(*exposed_club())
+    by_value = completer.recommend("u5", 20)
+    exposed = completer.recommend("u5", 20, exposure=3.0)
+    column = by_value.columns[0]
+    assert by_value[column][0] == "z"
+    assert set(exposed[column][:1]) < {f"b{f}" for f in range(8)}
+    # What is listed is the same, and so are the values.
+    assert_frame_equal(by_value.sort(column), exposed.sort(column), rel_tol=1e-6)
+    with_ratings = completer.recommend("new", 3, ratings={"b1": 4, "b3": 4}, exposure=3.0)
+    assert set(with_ratings[column]) < {f"b{f}" for f in range(8)}
+
+
+def test_exposure_that_makes_no_sense_is_one_line():
+    completer = Completer("pretrained").fit(*exposed_club())
+    for exposure in (-1.0, np.nan, np.inf):
+        with pytest.raises(InputError, match="exposure must be a finite number of at least 0"):
+            completer.recommend("u5", exposure=exposure)
+    positives = Completer().fit(exposed_club()[0])
+    with pytest.raises(InputError, match="but this one has 2 and positives"):
+        positives.recommend("u5", exposure=0.5)

@@ -158,6 +158,10 @@ def recommend(
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="List observed cells, too.")
     ] = False,
+    exposure: Annotated[
+        float,
+        typer.Option(help="How far the chance to be observed counts beside values, such as 0.5."),
+    ] = 0.0,
     model: Model = "auto",
     features: FeatureFiles = None,
     seed: Seed = 0,
@@ -202,6 +206,7 @@ def recommend(
         among=listed,
         exclude=left_out,
         include_seen=include_seen,
+        exposure=exposure,
     )
     rows = pl.DataFrame(find_best(completer.fitted_, query).columns(completer.table_))
     axes = [

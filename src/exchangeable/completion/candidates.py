@@ -122,8 +122,12 @@ def find_best(
     members: Index,
     n: int,
     seen: Index | None,
+    bonus: Callable[[Index], Floats] | None = None,
 ) -> Recommendations:
-    """Find the best cells of members (B,), ``UNKNOWN`` for strangers, without those ``seen``."""
+    """Find the best cells of members (B,), ``UNKNOWN`` for strangers, without those ``seen``.
+
+    ``bonus`` gives what is added to the means of cells where they are compared.
+    """
     axis, parts = candidates.axis, []
     by_member = None if seen is None else _divide_by_member(seen, axis, members)
     for place, code in enumerate(members.tolist()):
@@ -131,7 +135,9 @@ def find_best(
         if by_member is not None:
             keys = cell_keys(by_member(code), table.shape)
             cells = cells[~np.isin(cell_keys(cells, table.shape), keys)]
-        best, (mean, low, high) = best_cells(predictor, cells, n, *interval_ends(COVERAGE))
+        added = None if bonus is None else bonus(cells)
+        statistics = interval_ends(COVERAGE)
+        best, (mean, low, high) = best_cells(predictor, cells, n, *statistics, bonus=added)
         of_member = np.full(len(best), place)
         parts.append(Recommendations(axis, cells[best], mean, low, high, of_member))
     return Recommendations.joined(axis, parts)

@@ -183,6 +183,7 @@ class Completer(Estimator):
         among: Any = None,
         exclude: Any = None,
         include_seen: bool = False,
+        exposure: float = 0.0,
     ) -> Any:
         """Return the ``n`` best unseen cells of a member, best first, with an 80 % interval.
 
@@ -194,6 +195,9 @@ class Completer(Estimator):
         ``features`` are those of a new member, by their columns, where the table has any.
         ``among`` are the labels that may be listed, ``exclude`` those that may not, of the other
         axis or as a mapping by axis. With ``include_seen`` cells of the table are listed too.
+        With ``exposure`` the chance that a cell comes to be observed counts beside its value: so
+        many deviations of the table's values for a chance e times as high. 0.5 lists what members
+        are likely to choose and to like, 0 the highest values however unlikely.
         """
         table, frame = self.fitted_.table, _frame_kind(self.fitted_.table)
         query = RecommendQuery(
@@ -207,6 +211,7 @@ class Completer(Estimator):
             among,
             exclude,
             include_seen,
+            exposure,
         )
         if not is_many(member):
             return native_frame(recommend(self.fitted_, query).columns(table), frame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,17 @@ class Fitted:
     """Cells that came since all of them were read together."""
     features: TableFeatures = field(default_factory=TableFeatures)
     """Features of the members."""
+
+    @cached_property
+    def exposure(self) -> RankingPredictor:
+        """Chances that cells come to be observed, whatever their values: fitted when first used."""
+        if self.table.order != 2 or self.table.scale.kind == "positives":
+            raise InputError(
+                f"exposure counts beside the values of a table of two axes, but this one has "
+                f"{self.table.order} and {self.table.scale}"
+            )
+        ones = replace(self.cells, values=np.ones(len(self.cells)))
+        return RankingPredictor.fit(bundled.NAME, ones, torch.device("cpu"))
 
 
 def fit(request: FitRequest) -> Fitted:

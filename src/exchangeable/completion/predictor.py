@@ -119,21 +119,31 @@ def score_predictions(
 
 
 def best_cells(
-    predictor: Predictor, index: Index, n: int, *statistics: Statistic
+    predictor: Predictor,
+    index: Index,
+    n: int,
+    *statistics: Statistic,
+    bonus: Floats | None = None,
 ) -> tuple[Index, list[Floats]]:
-    """Positions of the ``n`` cells (Q, D) with the highest means; these means, and statistics."""
+    """Positions of the ``n`` cells (Q, D) with the highest means; these means, and statistics.
+
+    A ``bonus`` (Q,) is added to the means where cells are compared.
+    """
     positions: list[Index] = []
+    ranks: list[Floats] = []
     columns: list[list[Floats]] = [[] for _ in range(1 + len(statistics))]
     for rows, distribution in predict_chunks(predictor, index):
         means = _to_numpy(distribution.mean())
-        best = _highest(means, n)
+        rank = means if bonus is None else means + bonus[rows]
+        best = _highest(rank, n)
         positions.append(rows.start + best)
+        ranks.append(rank[best])
         columns[0].append(means[best])
         few = distribution.take(torch.from_numpy(best))  # of all it would take most of the time
         for column, statistic in zip(columns[1:], statistics, strict=True):
             column.append(_to_numpy(statistic(few)))
     joined = [np.concatenate(column) for column in columns]
-    best = _highest(joined[0], n)
+    best = _highest(np.concatenate(ranks), n)
     return np.concatenate(positions)[best], [column[best] for column in joined]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
+from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, cell_keys
 from exchangeable.completion.candidates import (
     Candidates,
     Recommendations,
@@ -20,6 +21,7 @@ from exchangeable.completion.candidates import (
 )
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_number, find_axis
+from exchangeable.completion.predictor import MEAN, read_predictions
 from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.update import read_new_cells, refresh, update
 from exchangeable.data.frames import frame_of, numbers_of
@@ -51,6 +53,8 @@ class RecommendQuery:
     """Labels that may not be listed, given in the same way."""
     include_seen: bool = False
     """Whether cells that the member has are listed too."""
+    exposure: float = 0.0
+    """Deviations of values that a cell counts for more where it is e times as likely to come."""
 
 
 def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
@@ -78,7 +82,11 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
         predictor = fitted.predictor.for_new_member(axis, rated, values, row)
         if predictor is not None:
             own = replace(fitted, predictor=predictor)
-            return _find_best(own, query, axis, np.array([0]), rated)
+            exposure = None
+            if query.exposure:
+                exposure = fitted.exposure.for_new_member(axis, rated, np.ones(len(rated)))
+            if exposure is not None or not query.exposure:
+                return _find_best(own, query, axis, np.array([0]), rated, exposure)
     if row is not None:
         raise InputError(
             f"features of a new member are read by pretrained and residual models, where memory "
@@ -112,13 +120,21 @@ def recommend_to_many(fitted: Fitted, members: pl.Series, query: RecommendQuery)
 
 
 def _find_best(
-    fitted: Fitted, query: RecommendQuery, axis: int, codes: Index, seen: Index | None = None
+    fitted: Fitted,
+    query: RecommendQuery,
+    axis: int,
+    codes: Index,
+    seen: Index | None = None,
+    exposure: RankingPredictor | None = None,
 ) -> Recommendations:
     """Find the best cells of members, without those ``seen``: by default their own."""
     check_number(query.n)
     table = fitted.table
     candidates = Candidates.of(table, axis, query.given, query.among, query.exclude)
     predictor = fitted.predictor
+    bonus = None
+    if query.exposure:
+        bonus = _bonus(query.exposure, exposure or fitted.exposure, fitted.cells)
     if isinstance(predictor, RankingPredictor) and axis == 0:
         unseen = not query.include_seen
         return find_best_by_ranker(predictor, candidates, codes, query.n, unseen=unseen)
@@ -126,7 +142,15 @@ def _find_best(
         seen = None
     elif seen is None:
         seen = table.index[table.is_observed]
-    return find_best(predictor, table, candidates, codes, query.n, seen)
+    return find_best(predictor, table, candidates, codes, query.n, seen, bonus)
+
+
+def _bonus(exposure: float, chances: RankingPredictor, cells: Cells) -> Callable[[Index], Floats]:
+    """Return a function that gives cells what they get for the chance to be observed."""
+    if not (math.isfinite(exposure) and exposure > 0):
+        raise InputError(f"exposure must be a finite number of at least 0, but is {exposure}")
+    unit = exposure * float(cells.values.std())
+    return lambda index: unit * np.log(read_predictions(chances, index, MEAN)[0])
 
 
 def is_many(member: Any) -> bool:

@@ -80,15 +80,16 @@ class ImplicitFactors:
         starts, columns = table.crow_indices().long(), table.col_indices().long()
         sizes = starts.diff()
         result = others.new_zeros(len(sizes), others.shape[1])
+        padded = others
+        if len(sizes) > 1:  # one row needs no filling up
+            padded = torch.cat([others, others.new_zeros(1, others.shape[1])])
         gram = others.T @ others if gram is None else gram
         last = len(columns) - 1
         for rows in _batches(sizes):
             places = torch.arange(int(sizes[rows].max()), device=columns.device)
             inside = places < sizes[rows][:, None]
             at = (starts[rows][:, None] + places).clamp(max=last)
-            own = others[columns[at]]  # (B, L, K)
-            if len(rows) > 1:
-                own *= inside[:, :, None]
+            own = padded[torch.where(inside, columns[at], len(others))]  # (B, L, K)
             ridge = self.regularisation * (self.weight * sizes[rows] + self.unseen * len(others))
             first = result[rows] if start is None else start[rows]
             steps = STEPS_FROM_NOTHING if start is None else STEPS_FROM_START

@@ -11,35 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
-from exchangeable.arrays.cells import Cells, Floats
-from exchangeable.completion.estimator import Estimator, available_if
-from exchangeable.completion.factors import member_factors, similar_members
+from exchangeable.completion.answers import Answers
 from exchangeable.completion.finetune import finetune
-from exchangeable.completion.fit import FitRequest, Fitted, fit
-from exchangeable.completion.inputs import check_input, encode_queries, encode_times, find_axis
+from exchangeable.completion.fit import FitRequest, fit
+from exchangeable.completion.inputs import check_input
 from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import (
-    MEAN,
-    PROBABILITIES,
-    Predictor,
-    Statistic,
-    interval_ends,
-    read_predictions,
-)
-from exchangeable.completion.recommend import (
-    RecommendQuery,
-    is_many,
-    recommend,
-    recommend_to_many,
-)
 from exchangeable.completion.storage import load_completer, save_completer
-from exchangeable.completion.update import read_new_cells, refresh, refresh_is_due, update
-from exchangeable.data.frames import native_frame
+from exchangeable.completion.update import read_new_cells, refresh, update
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
 from exchangeable.runtime.devices import find_device, parse_size
 from exchangeable.runtime.processes import ALONE, Processes
@@ -51,7 +31,7 @@ from exchangeable.training.task import ValidationSplit
 from exchangeable.values.scale import Kind
 
 
-class Completer(Estimator):
+class Completer(Answers):
     """Completes a table of interactions: predicts any cell, with its uncertainty.
 
     ``model`` is ``"pretrained"``, which is part of the package and reads the table without
@@ -66,9 +46,6 @@ class Completer(Estimator):
     >>> completer.predict([("bob", "Alien"), ("cleo", "Heat")]).shape
     (2,)
     """
-
-    fitted_: Fitted
-    """The fitted state; the other attributes read it."""
 
     def __init__(
         self,
@@ -141,93 +118,6 @@ class Completer(Estimator):
         self.fitted_ = fit(request)
         return self
 
-    def predict(self, X: Any, times: Any = None) -> Floats:
-        """Predict the expected value of each cell: (Q,).
-
-        A cell of a member that is not in the table is predicted from its other axes. ``times`` are
-        those of the cells, where the table has any; without them they are the latest.
-        """
-        return self._read(X, times, MEAN)[0]
-
-    def _read(self, X: Any, times: Any, *statistics: Statistic) -> list[Floats]:
-        fitted = self.fitted_
-        index, at = encode_queries(fitted.table, X), encode_times(fitted.table, X, times)
-        return read_predictions(fitted.predictor, index, *statistics, times=at)
-
-    def predict_interval(self, X: Any, coverage: float = 0.8, times: Any = None) -> Floats:
-        """Predict an interval that holds each cell with a probability of ``coverage``: (Q, 2)."""
-        if not isinstance(coverage, int | float | np.floating) or not 0 < coverage < 1:
-            raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
-        return np.stack(self._read(X, times, *interval_ends(coverage)), axis=1)
-
-    @available_if(
-        lambda self: "fitted_" not in vars(self) or bool(self.levels_),
-        "values on a scale with levels are needed, but these are real numbers",
-    )
-    def predict_proba(self, X: Any, times: Any = None) -> Floats:
-        """Predict the probability of each level of the scale, as sorted in ``levels_``: (Q, L).
-
-        Only values on a scale with levels have this method; real numbers have none.
-        """
-        return self._read(X, times, PROBABILITIES)[0]
-
-    def recommend(
-        self,
-        member: Any,
-        n: int = 10,
-        *,
-        axis: int | str = 0,
-        ratings: Any = None,
-        given: Mapping[str, Any] | None = None,
-        features: Mapping[str, Any] | None = None,
-        among: Any = None,
-        exclude: Any = None,
-        include_seen: bool = False,
-        exposure: float = 0.0,
-    ) -> Any:
-        """Return the ``n`` best unseen cells of a member, best first, with an 80 % interval.
-
-        A list or array of known members gets a list each, with their labels in the first column.
-        ``ratings`` are cells of the member that are taken into account and not kept: a mapping
-        from labels to values, a frame, or of positives a list of labels. So a new member gets
-        recommendations at once. With more than two axes the best combinations are listed;
-        ``given`` fixes members of other axes.
-        ``features`` are those of a new member, by their columns, where the table has any.
-        ``among`` are the labels that may be listed, ``exclude`` those that may not, of the other
-        axis or as a mapping by axis. With ``include_seen`` cells of the table are listed too.
-        With ``exposure`` the chance that a cell comes to be observed counts beside its value: so
-        many deviations of the table's values for a chance e times as high. 0.5 lists what members
-        are likely to choose and to like, 0 the highest values however unlikely.
-        """
-        table, frame = self.fitted_.table, _frame_kind(self.fitted_.table)
-        query = RecommendQuery(
-            member,
-            n,
-            axis,
-            ratings,
-            given or {},
-            self.duplicates,
-            features,
-            among,
-            exclude,
-            include_seen,
-            exposure,
-        )
-        if not is_many(member):
-            return native_frame(recommend(self.fitted_, query).columns(table), frame)
-        members = column_of("member", member)
-        found = recommend_to_many(self.fitted_, members, query)
-        return native_frame(found.columns(table, members), frame)
-
-    def similar(self, member: Any, n: int = 10, *, axis: int | str = 0) -> Any:
-        """Return the ``n`` members that are most like a known one, with their cosines.
-
-        Members are compared by their vectors (``factors``).
-        """
-        table = self.fitted_.table
-        columns = similar_members(self.fitted_, member, n, find_axis(table, axis))
-        return native_frame(columns, _frame_kind(table))
-
     def update(
         self,
         X: Any,
@@ -252,12 +142,6 @@ class Completer(Estimator):
         """Read all cells together, those that were folded in by ``update`` too."""
         self.fitted_ = refresh(self.fitted_)
         return self
-
-    def factors(self, axis: int | str = 0) -> Any:
-        """Return one vector for each member of an axis, in a frame with its labels."""
-        table = self.fitted_.table
-        columns = member_factors(self.fitted_, find_axis(table, axis))
-        return native_frame(columns, _frame_kind(table))
 
     def finetune(
         self,
@@ -296,46 +180,3 @@ class Completer(Estimator):
         completer = cls(**params, device=device)
         completer.fitted_ = fitted
         return completer
-
-    @property
-    def table_(self) -> Table:
-        """The table, with labels."""
-        return self.fitted_.table
-
-    @property
-    def cells_(self) -> Cells:
-        """The cells that were read, as numbers; where negatives were drawn they are among them."""
-        return self.fitted_.cells
-
-    @property
-    def predictor_(self) -> Predictor:
-        return self.fitted_.predictor
-
-    @property
-    def notes_(self) -> tuple[str, ...]:
-        """Sentences on the table that was read, and on which model was chosen and why."""
-        return self.fitted_.notes
-
-    @property
-    def model_name_(self) -> str:
-        """The model that predicts; never ``auto``."""
-        return self.fitted_.name
-
-    @property
-    def levels_(self) -> tuple[float, ...]:
-        """The levels of the scale, ascending; none where values are real numbers."""
-        return self.fitted_.cells.scale.levels
-
-    @property
-    def refresh_due_(self) -> bool:
-        """Whether ``update`` folded in so many cells that ``refresh`` would matter."""
-        return refresh_is_due(self.fitted_)
-
-    @property
-    def n_features_in_(self) -> int:
-        return self.fitted_.table.order
-
-
-def _frame_kind(table: Table) -> str:
-    """The kind of frame the table came from; polars for arrays, which have no column names."""
-    return "polars" if table.native == "numpy" else table.native

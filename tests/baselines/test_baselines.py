@@ -28,8 +28,12 @@ real = pytest.mark.skipif(not HELD, reason="needs EXCHANGEABLE_DATA to name the 
 SHAPES = [(7,), (6, 5), (4, 5, 3), (3, 4, 2, 3)]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", NAMES)
+def named(shapes):
+    """Pairs of baselines and shapes; rows of one normal distribution have two axes."""
+    return [(name, s) for name in NAMES for s in shapes if name != "gaussian" or len(s) == 2]
+
+
+@pytest.mark.parametrize(("name", "shape"), named(SHAPES))
 def test_every_cell_of_any_order_has_an_answer_and_a_variance(name, shape):
     index, values = planted(shape)
     mean, variance = baseline(name).fit(Cells(index, values, shape)).predict(queries(shape))
@@ -39,8 +43,7 @@ def test_every_cell_of_any_order_has_an_answer_and_a_variance(name, shape):
     assert np.isfinite(variance).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "shape"), named(SHAPES))
 @pytest.mark.parametrize("number", [1, 6])
 def test_a_table_of_equal_values_answers_that_value_for_sure(name, shape, number):
     index = cells_of(shape, 1.0)[:number]
@@ -60,8 +63,7 @@ def test_values_too_close_to_square_their_difference_count_as_equal(name):
     assert (variance == 0).all()
 
 
-@pytest.mark.parametrize("shape", [(1,), (2, 1), (1, 4), (3, 1, 2)])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "shape"), named([(1,), (2, 1), (1, 4), (3, 1, 2)]))
 def test_an_axis_may_have_a_single_member_and_a_table_may_be_full(name, shape):
     index = np.array(list(product(*map(range, shape))))
     values = np.arange(len(index)) ** 2.0
@@ -87,8 +89,7 @@ def test_cells_and_queries_outside_the_table_are_refused(name):
         fitted.predict(np.array([[0, 0, 0]]))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "shape"), named(SHAPES))
 def test_a_member_without_cells_is_like_one_that_is_not_known(name, shape):
     index, values = planted(shape)  # leaves the last member of each axis empty
     fitted = baseline(name).fit(Cells(index, values, shape))
@@ -125,8 +126,7 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(name):
     assert [len(part) for part in fitted.predict(asked[:0])] == [0, 0]
 
 
-@pytest.mark.parametrize("shape", SHAPES[:3])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "shape"), named(SHAPES[:3]))
 def test_a_saved_state_answers_again_bit_for_bit(name, shape):
     index, values = planted(shape)
     chosen = baseline(name)

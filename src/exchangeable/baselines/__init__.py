@@ -1,7 +1,7 @@
 """Baselines that predict cells without training a network.
 
-Means, biases, variational and Bayesian factorization, and neighbours. ``BASELINES`` maps their
-names to them; each has ``fit(cells)``, and what it returns has ``predict(index)``.
+Means, biases, variational and Bayesian factorization, normal rows, and neighbours. ``BASELINES``
+maps their names to them; each has ``fit(cells)``, and what it returns has ``predict(index)``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from exchangeable.baselines.base import Baseline as Baseline
     from exchangeable.baselines.base import FittedBaseline as FittedBaseline
     from exchangeable.baselines.base import State as State
+    from exchangeable.baselines.gaussian import Gaussian as Gaussian
     from exchangeable.baselines.gibbs import BayesianFactorization as BayesianFactorization
     from exchangeable.baselines.means import MemberMean as MemberMean
     from exchangeable.baselines.neighbours import Neighbours as Neighbours
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "base": ("UNKNOWN", "Baseline", "FittedBaseline", "State"),
+    "gaussian": ("Gaussian",),
     "gibbs": ("BayesianFactorization",),
     "means": ("MemberMean",),
     "neighbours": ("Neighbours",),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from exchangeable.baselines.base import Baseline
+from exchangeable.baselines.gaussian import Gaussian
 from exchangeable.baselines.gibbs import BayesianFactorization
 from exchangeable.baselines.means import MemberMean
 from exchangeable.baselines.neighbours import Neighbours
@@ -19,6 +20,7 @@ BASELINES: Mapping[str, Callable[[], Baseline]] = MappingProxyType(
         "bias": Bias,
         "vmf": VariationalFactorization,
         "bmf": BayesianFactorization,
+        "gaussian": Gaussian,
         "item-knn": Neighbours,
         "user-knn": lambda: Neighbours(axis=0),
         "knn": Neighbours,

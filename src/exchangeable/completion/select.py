@@ -8,7 +8,7 @@ cells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,9 +17,10 @@ import torch
 
 from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats, Index
+from exchangeable.baselines import gaussian
 from exchangeable.baselines.base import standardise
 from exchangeable.baselines.variational import Bias, VariationalFactorization
-from exchangeable.completion.baseline_predictor import BaselinePredictor
+from exchangeable.completion.baseline_predictor import BaselinePredictor, fit_baseline
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor, score_predictions
 from exchangeable.models.closed_form import BIASES
@@ -30,6 +31,8 @@ from exchangeable.values.calibration import UNCALIBRATED, Calibration
 
 CANDIDATES = (bundled.NAME, "bias", "vmf")
 """Models that are compared; of equal errors the first wins."""
+WIDE = "gaussian"
+"""A model that is compared too where one axis has few members, such as measured quantities."""
 
 FOLDS = 10
 """Each cell is in one of these folds; one fold is hidden at a time."""
@@ -104,18 +107,20 @@ def compare_models(
     trained = bundled.bundled_model(len(cells.shape))
     condition = partial(ModelPredictor.of, trained, device=device, memory=memory)
     folds = min(-(-TARGET_HIDDEN * FOLDS // len(cells)), MAX_FOLDS)
+    candidates = (*CANDIDATES, WIDE) if gaussian.suits(cells) else CANDIDATES
     truth: list[Floats] = []
-    means: dict[str, list[Floats]] = {name: [] for name in CANDIDATES}
-    ranks: dict[str, list[Floats]] = {name: [] for name in CANDIDATES}
+    means: dict[str, list[Floats]] = {name: [] for name in candidates}
+    ranks: dict[str, list[Floats]] = {name: [] for name in candidates}
     for number in range(folds):
         hidden = fold == number
         if not 0 < hidden.mean() < MAX_HIDDEN_SHARE:
             continue
         truth.append(cells.values[hidden])
-        text = f"comparing {', '.join(CANDIDATES)} on {hidden.sum():,} hidden cells"
+        text = f"comparing {', '.join(candidates)} on {hidden.sum():,} hidden cells"
         progress.at(number / folds, text)
-        for at, (name, predictor) in enumerate(_fit_candidates(cells.take(~hidden), condition)):
-            progress.at((number + (at + 1) / len(CANDIDATES)) / folds, text)
+        fitted = _fit_candidates(candidates, cells.take(~hidden), condition)
+        for at, (name, predictor) in enumerate(fitted):
+            progress.at((number + (at + 1) / len(candidates)) / folds, text)
             mean, rank = predict_and_rank(predictor, cells.take(hidden))
             means[name].append(mean)
             ranks[name].append(rank)
@@ -126,7 +131,7 @@ def compare_models(
 
 
 def _fit_candidates(
-    cells: Cells, condition: Callable[[Cells], Predictor]
+    names: Sequence[str], cells: Cells, condition: Callable[[Cells], Predictor]
 ) -> Iterator[tuple[str, Predictor]]:
     """Fit the candidates one after the other; the biases that vmf starts from are fitted once."""
     yield bundled.NAME, condition(cells)
@@ -135,6 +140,8 @@ def _fit_candidates(
     yield "bias", BaselinePredictor("bias", bias, biases, cells.scale)
     factors = factorization.fit_from(biases, cells)
     yield "vmf", BaselinePredictor("vmf", factorization, factors, cells.scale)
+    if WIDE in names:
+        yield WIDE, fit_baseline(WIDE, cells, seed=0)
 
 
 def backtest(model: ModelPredictor, cells: Cells) -> Comparison | None:

@@ -55,7 +55,7 @@ Model = Annotated[
     str,
     typer.Option(
         help="auto (pretrained, or a simpler one if better on hidden cells), pretrained, mean, "
-        "row-mean, column-mean, bias, vmf, bmf, knn (or item-knn), user-knn, residual or "
+        "row-mean, column-mean, bias, vmf, bmf, gaussian, knn (or item-knn), user-knn, residual or "
         "factorized (which are trained first), or the folder of a trained model. For positives "
         "also popularity, item-cosine, user-cosine, rp3, graph-filter, ease, ridge, ials."
     ),

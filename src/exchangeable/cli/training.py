@@ -172,6 +172,7 @@ def finetune(
     from exchangeable.cli.features import read_features
     from exchangeable.completion.completer import Completer
     from exchangeable.completion.model_predictor import ModelPredictor
+    from exchangeable.completion.units_predictor import unwrapped
     from exchangeable.runtime import checkpoint
     from exchangeable.runtime.random import check_seed
     from exchangeable.training.recipes import FINETUNING
@@ -197,9 +198,10 @@ def finetune(
     output.fact(notes=list(completer.notes_))
     with progress_bar() as progress:
         completer.finetune(training=training, progress=progress)
-    assert isinstance(completer.predictor_, ModelPredictor)
-    completer.predictor_.trained.save(out)
-    _report_trained(output, completer.predictor_.trained, out)
+    predictor = unwrapped(completer.predictor_)
+    assert isinstance(predictor, ModelPredictor)
+    predictor.trained.save(out)
+    _report_trained(output, predictor.trained, out)
 
 
 @report_errors

@@ -17,6 +17,7 @@ from exchangeable.completion.fit import FitRequest, fit
 from exchangeable.completion.inputs import check_input
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.storage import load_completer, save_completer
+from exchangeable.completion.units_predictor import unwrapped
 from exchangeable.completion.update import read_new_cells, refresh, update
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
@@ -39,7 +40,9 @@ class Completer(Answers):
     ``"residual"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
     model. ``"auto"`` is the pretrained one, unless biases or factors do better on cells that are
     hidden for the comparison; ``notes_`` has the errors of all. ``memory`` limits what models may
-    take to read a table, as in ``"4GB"``.
+    take to read a table, as in ``"4GB"``. ``units`` are those that real numbers are read in:
+    ``"plain"``, ``"log"``, or the name of an axis whose members are different quantities; by
+    default what suits the values, and ``notes_`` says so.
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])
@@ -58,6 +61,7 @@ class Completer(Answers):
         validation: float = 0.05,
         training: TrainingConfig | None = None,
         memory: str | float | None = None,
+        units: str | None = None,
     ) -> None:
         self.model = model
         self.seed = seed
@@ -67,6 +71,7 @@ class Completer(Answers):
         self.validation = validation
         self.training = training
         self.memory = memory
+        self.units = units
 
     def fit(
         self,
@@ -111,6 +116,7 @@ class Completer(Answers):
             validation=self.validation,
             training=self.training,
             features=features,
+            units=self.units,
             memory=parse_size(self.memory),
             processes=processes,
             progress=progress,
@@ -155,7 +161,7 @@ class Completer(Answers):
         Validation cells decide what helps, so the error on those does not grow.
         """
         fitted = self.fitted_
-        if not isinstance(fitted.predictor, ModelPredictor):
+        if not isinstance(unwrapped(fitted.predictor), ModelPredictor):
             raise InputError(
                 f"finetuning needs a trained model of values (pretrained, residual, factorized or "
                 f"that of a folder), but this is {fitted.name} of {fitted.table.scale}"

@@ -7,6 +7,8 @@ from functools import partial
 
 from exchangeable.completion.fit import Fitted, calibrate_on_validation, describe_training
 from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.predictor import Predictor
+from exchangeable.completion.units_predictor import UnitsPredictor, in_units, unwrapped
 from exchangeable.runtime.progress import Progress
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.execution import Execution
@@ -23,9 +25,12 @@ def finetune(
     If the model was trained on these very cells, the validation cells of that training are used
     again: the model has seen all others.
     """
-    before = fitted.predictor
+    around = fitted.predictor
+    before, cells = unwrapped(around), fitted.cells
     assert isinstance(before, ModelPredictor)
-    trained, facts = before.trained, facts_of(fitted.cells, split)
+    if isinstance(around, UnitsPredictor):
+        cells = in_units(around.units, cells)
+    trained, facts = before.trained, facts_of(cells, split)
     if trained.facts.get("data") == facts["data"] and "validation" in trained.facts:
         split = ValidationSplit(*trained.facts["validation"])
     facts = {**trained.facts, **facts, "validation": [split.share, split.seed]}
@@ -36,7 +41,7 @@ def finetune(
     finetuned = train_model(
         trained.config,
         trained.codec,
-        task_of(fitted.cells, before.features, split),
+        task_of(cells, before.features, split),
         training,
         name=trained.name,
         facts=facts,
@@ -46,7 +51,9 @@ def finetune(
     condition = partial(
         ModelPredictor.of, finetuned, features=before.features, memory=before.memory_limit
     )
-    calibration = calibrate_on_validation(split, fitted.cells, condition)
-    predictor = replace(condition(fitted.cells), calibration=calibration)
+    calibration = calibrate_on_validation(split, cells, condition)
+    predictor: Predictor = replace(condition(cells), calibration=calibration)
+    if isinstance(around, UnitsPredictor):
+        predictor = around.of(around.units, around.chosen, fitted.cells, predictor)
     notes = (*fitted.notes, describe_training(finetuned))
     return replace(fitted, predictor=predictor, notes=notes)

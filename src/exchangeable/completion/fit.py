@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor
 from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.select import backtest, compare_models, predict_and_rank
+from exchangeable.completion.units_predictor import UnitsPredictor, find_units, in_units
 from exchangeable.data.features import TableFeatures, with_described_members
 from exchangeable.data.negatives import observed_cells, ranked_cells
 from exchangeable.data.table import Table
@@ -34,11 +35,15 @@ from exchangeable.training.execution import Execution
 from exchangeable.training.recipes import RECIPES, check_renamed
 from exchangeable.training.task import ValidationSplit
 from exchangeable.training.train_model import train_recipe
-from exchangeable.training.trained_model import TrainedModel
+from exchangeable.training.trained_model import TRAINED_ON, TrainedModel
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
+from exchangeable.values.scale import Scale
+from exchangeable.values.units import Units, UnitsKind
 
 MAX_VALUE = 1e100
 """Squares of larger values, and sums of these, would overflow."""
+UNIT_MODELS = ("auto", bundled.NAME, "bias", "vmf", "bmf", "item-knn", "user-knn", "knn")
+"""Models whose units are found by themselves."""
 FALLBACK_MODEL = "vmf"
 """The model for ``auto`` on tables of orders without bundled weights."""
 
@@ -54,6 +59,8 @@ class FitRequest:
     validation: float = 0.05
     training: TrainingConfig | None = None
     features: Mapping[str, Any] | None = None
+    units: str | None = None
+    """Units that values are read in: plain, log or those of an axis; None: what suits them."""
     memory: int | None = None
     """Bytes that may be taken; None: most of what is free."""
     processes: Processes = ALONE
@@ -105,14 +112,54 @@ def fit(request: FitRequest) -> Fitted:
         )
     cells, notes = observed_cells(table, request.seed)
     members = TableFeatures.of(table, request.features)
-    name, calibration, reasons = _choose_model(request, cells, members)
+    units = _find_units(request, table, cells)
+    read = in_units(units, cells)
+    predictor, name, scale, reasons = _fit_model(request, read, members)
     notes = (*notes, *members.found, *reasons)
+    if units.kind != "plain":
+        notes = (*notes, units.describe(table.axes))
+    if not units.changes_nothing:
+        predictor = UnitsPredictor.of(units, request.units is not None, cells, predictor)
+    return Fitted(table, replace(cells, scale=scale), predictor, notes, name, features=members)
+
+
+def _find_units(request: FitRequest, table: Table, cells: Cells) -> Units:
+    """Return the units that were asked for, or those that suit the values and the model."""
+    asked = request.units
+    if asked is None:
+        suited = cells.scale.kind == "real" and _reads_any_units(request.model)
+        return find_units(None, cells) if suited else Units()
+    if cells.scale.kind != "real":
+        raise InputError(
+            f"units are chosen for real numbers, but these are {cells.scale}; with scale='real' "
+            f"they are read as such"
+        )
+    if asked in ("plain", "log"):
+        return find_units((cast(UnitsKind, asked), 0), cells)
+    if asked not in table.axes:
+        choices = ", ".join(("plain", "log", *table.axes))
+        raise InputError(f"units must be one of {choices}, but are {asked!r}")
+    return find_units(("own", table.axes.index(asked)), cells)
+
+
+def _reads_any_units(model: str) -> bool:
+    """Whether units may be found for a model: one that was trained from nothing has its own."""
+    if model in UNIT_MODELS or not checkpoint.exists(model):
+        return model in UNIT_MODELS
+    return str(TrainedModel.load(model).facts.get(TRAINED_ON, "")).startswith("synthetic")
+
+
+def _fit_model(
+    request: FitRequest, cells: Cells, members: TableFeatures
+) -> tuple[Predictor, str, Scale, tuple[str, ...]]:
+    """Fit the chosen model to cells: the predictor, its name, the scale it reads, and notes."""
+    name, calibration, notes = _choose_model(request, cells, members)
     if name in BASELINES:
         if request.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
         predictor = fit_baseline(name, cells, request.seed, request.progress.part(0, 1, name))
         predictor = replace(predictor, calibration=calibration)
-        return Fitted(table, cells, predictor, notes, name)
+        return predictor, name, cells.scale, notes
     condition = partial(
         ModelPredictor.of,
         device=request.device,
@@ -138,7 +185,7 @@ def fit(request: FitRequest) -> Fitted:
     else:
         check_model(name)
         pretrained = name == bundled.NAME
-        trained = bundled.bundled_model(table.order) if pretrained else TrainedModel.load(name)
+        trained = bundled.bundled_model(cells.order) if pretrained else TrainedModel.load(name)
         trained.check_feature_names(members.names)
         features = members.to_tensors(centred=trained.prior_reads_features)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
@@ -151,7 +198,7 @@ def fit(request: FitRequest) -> Fitted:
         if comparison is not None:
             calibration, notes = comparison.calibration, (*notes, str(comparison))
     model = replace(model, calibration=calibration)
-    return Fitted(table, cells, model, (*notes, *further), name, features=members)
+    return model, name, cells.scale, (*notes, *further)
 
 
 def is_ranked(table: Table, model: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from exchangeable.completion.fit import Fitted
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import Predictor
 from exchangeable.completion.ranking_predictor import RankingPredictor
+from exchangeable.completion.units_predictor import UnitsPredictor
 from exchangeable.data.feature_columns import column_from_json, column_to_json
 from exchangeable.data.features import MemberFeatures, TableFeatures
 from exchangeable.data.table import Table
@@ -28,7 +30,7 @@ from exchangeable.training.config import TrainingConfig
 from exchangeable.training.task import facts_of
 from exchangeable.values.scale import Scale
 
-_PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "memory")
+_PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "memory", "units")
 
 
 def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> None:
@@ -125,6 +127,9 @@ def predictor_from_parts(
     memory: int | None = None,
 ) -> Predictor:
     """Build a predictor for the same cells from what its ``to_parts`` returned."""
+    if "units" in config:
+        read = partial(predictor_from_parts, device=device, memory=memory)
+        return UnitsPredictor.from_parts(config, tensors, cells, read)
     if "baseline" in config:
         return BaselinePredictor.from_parts(config, tensors, cells)
     if "ranker" in config:
@@ -204,7 +209,7 @@ def features_to_json(features: TableFeatures) -> list[dict[str, Any] | None]:
 
 def _read_params(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of the constructor."""
-    params = {"memory": None, **stored}  # older folders have no limit of memory
+    params = {"memory": None, "units": None, **stored}  # older folders have neither
     if params["training"] is not None:
         params["training"] = TrainingConfig(**params["training"])
     if set(params) != set(_PARAMS):

@@ -12,7 +12,10 @@ from exchangeable.arrays.cells import UNKNOWN, Cells, Index, cell_keys
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_columns
 from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.predictor import Predictor
 from exchangeable.completion.ranking_predictor import RankingPredictor
+from exchangeable.completion.units_predictor import UnitsPredictor, unwrapped
+from exchangeable.data.features import TableFeatures
 from exchangeable.data.frames import frame_of
 from exchangeable.data.negatives import draw_negatives_beside, observed_cells, ranked_cells
 from exchangeable.data.options import Duplicates
@@ -73,8 +76,7 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
     predictor = fitted.predictor
     if described.axes:
         described = described.with_more(replace(table, vocabularies=vocabularies), features)
-        if isinstance(predictor, ModelPredictor):
-            predictor = predictor.with_features(described)
+        predictor = _with_features(predictor, described)
     elif features:
         described.with_more(table, features)  # raises: there were none when the table was fitted
     predictor = predictor.updated(cells, changed, replaced=replaced)
@@ -111,9 +113,9 @@ def reread(fitted: Fitted, table: Table) -> Fitted:
         cells, _ = observed_cells(table, seed=0)
         cells = replace(cells, scale=fitted.cells.scale)
     predictor, features = fitted.predictor, fitted.features
-    if isinstance(predictor, ModelPredictor) and features.axes:
+    if isinstance(unwrapped(predictor), ModelPredictor) and features.axes:
         features = features.reordered(fitted.table.vocabularies, table.vocabularies)
-        predictor = predictor.with_features(features)
+        predictor = _with_features(predictor, features)
     predictor = predictor.refreshed(cells)
     return replace(
         fitted,
@@ -123,6 +125,13 @@ def reread(fitted: Fitted, table: Table) -> Fitted:
         features=features,
         cells_since_refresh=0,
     )
+
+
+def _with_features(predictor: Predictor, features: TableFeatures) -> Predictor:
+    """Give the features of the members to a model that reads them."""
+    if isinstance(predictor, UnitsPredictor):
+        return replace(predictor, inner=_with_features(predictor.inner, features))
+    return predictor.with_features(features) if isinstance(predictor, ModelPredictor) else predictor
 
 
 def refresh_is_due(fitted: Fitted) -> bool:

@@ -22,6 +22,7 @@ from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model, is_ranked
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.predictor import interval_ends, score_predictions
+from exchangeable.completion.units_predictor import unwrapped
 from exchangeable.completion.update import update
 from exchangeable.data.negatives import draw_negatives_among, observed_cells
 from exchangeable.data.splits import Split, split_by_name
@@ -230,10 +231,11 @@ def judge(
 
 def warn_if_seen(completer: Completer, table: Table) -> tuple[str, ...]:
     """Return a warning if a model was trained on the whole table before, test cells included."""
-    if not isinstance(completer.predictor_, ModelPredictor):
+    predictor = unwrapped(completer.predictor_)
+    if not isinstance(predictor, ModelPredictor):
         return ()
     whole, _ = observed_cells(table.in_label_order(), completer.seed)
-    if completer.predictor_.trained.facts.get("data") != facts_of(whole)["data"]:
+    if predictor.trained.facts.get("data") != facts_of(whole)["data"]:
         return ()
     return (f"{completer.model} was trained on the very cells that it is tested on",)
 

@@ -27,6 +27,7 @@ from exchangeable.completion import update
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
 from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.units_predictor import unwrapped
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve.app import create_app
@@ -147,7 +148,7 @@ def _of_members(features: Mapping[str, pl.DataFrame], table: Table) -> dict[str,
 
 def saved_completer_factory(completer: Completer) -> MakeCompleter:
     """Return the function that fits completers with the model and the features of a saved one."""
-    predictor = completer.predictor_
+    predictor = unwrapped(completer.predictor_)
     described = bool(completer.fitted_.features.axes)
     if not isinstance(predictor, ModelPredictor) or (
         predictor.trained.facts.get(TRAINED_ON) == SYNTHETIC and not described

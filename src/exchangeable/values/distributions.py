@@ -226,6 +226,9 @@ def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tenso
         low = torch.where(at_end, distribution.quantile(1 - coverage), low)
     if at_start.any():
         high = torch.where(at_start, distribution.quantile(coverage), high)
+    if probabilities.shape[1] == 2:  # the mean is a chance, and not near either value
+        mean = distribution.mean()
+        low, high = torch.minimum(low, mean), torch.maximum(high, mean)
     return low, high
 
 

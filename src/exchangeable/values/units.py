@@ -1,0 +1,248 @@
+"""Units in which models read values: as they came, as logarithms, or each member in its own.
+
+Models compare cells with one another. That goes wrong where counts have heavy tails, and where the
+columns of a table are different quantities, such as litres and years. Both are noticed: in the
+right units biases explain the values far better, whatever the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from exchangeable.errors import InputError
+from exchangeable.values.distributions import Distribution
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.int64]
+UnitsKind = Literal["plain", "log", "own"]
+
+MIN_GAIN = 1.0
+"""Log-likelihood of a cell that other units must gain over plain ones to be taken by themselves."""
+MIN_CELLS = 20
+MIN_OWN = 3
+"""Cells from which on a member's own values tell its unit."""
+SHARES = (np.arange(41) + 0.5) / 41
+"""Quantiles that stand for a distribution where the mean of powers is taken."""
+_MAX_COMPARED = 200_000
+_SWEEPS = 8
+_STEADY = 1e-3  # least deviation of a member, over its mean
+_LOW = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of a table's values."""
+
+    kind: UnitsKind = "plain"
+    axis: int = 0
+    """The axis whose members have their own units."""
+    centre: Floats = field(default_factory=lambda: np.zeros(1))
+    """Origins of the members' units (N + 1,); the last is that of unknown members."""
+    scale: Floats = field(default_factory=lambda: np.ones(1))
+    """Sizes of these units (N + 1,)."""
+    small: float = 1.0
+    """Value at which logarithms start: smaller ones are nearly read as they are."""
+    least: float | None = None
+    """Value below which no prediction is."""
+    offsets: tuple[float, ...] = (0.0,)
+    """Usual quantiles of a predicted logarithm, from its mean, at ``SHARES``."""
+
+    @classmethod
+    def of(
+        cls, kind: UnitsKind, axis: int, index: Index, values: Floats, shape: tuple[int, ...]
+    ) -> Units:
+        """Find the units of this kind for cells (E, D) with these values."""
+        least = 0.0 if values.min() >= 0 else None
+        if kind == "log":
+            if values.min() < 0:
+                raise InputError(
+                    f"logarithms need values of 0 or more, but there is {values.min():g}"
+                )
+            above = values[values > 0]
+            small = float(np.quantile(above, _LOW)) if len(above) else 1.0
+            return cls("log", small=small, least=0.0)
+        if kind == "own":
+            centre, scale = _own_units(index[:, axis], values, shape[axis])
+            return cls("own", axis, centre, scale, least=least)
+        return cls(least=least)
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.kind == "plain" and self.least is None
+
+    def put(self, index: Index, values: Floats) -> Floats:
+        """Convert values of cells to these units."""
+        if self.kind == "log":
+            if len(values) and values.min() < 0:
+                raise InputError(
+                    f"values are read as logarithms and must be 0 or more, but there is "
+                    f"{values.min():g}; fit again with it"
+                )
+            return np.log1p(values / self.small)
+        if self.kind == "own":
+            member = index[:, self.axis]
+            return (values - self.centre[member]) / self.scale[member]
+        return values
+
+    def with_members(self, index: Index, values: Floats, shape: tuple[int, ...]) -> Units:
+        """Return units that have those of new members too, from all cells."""
+        if self.kind != "own" or shape[self.axis] == len(self.centre) - 1:
+            return self
+        known = len(self.centre) - 1
+        centre, scale = _own_units(index[:, self.axis], values, shape[self.axis])
+        centre[:known], scale[:known] = self.centre[:-1], self.scale[:-1]
+        return self._with_own(centre, scale)
+
+    def for_one(self, values: Floats) -> Units:
+        """Return the units of one new member, from its own values."""
+        if self.kind != "own":
+            return self
+        usual = np.abs(self.scale[:-1] / np.where(self.centre[:-1], self.centre[:-1], np.inf))
+        centre, scale = _own_units(np.zeros(len(values), np.int64), values, 1, float(usual.mean()))
+        return self._with_own(centre, scale)
+
+    def _with_own(self, centre: Floats, scale: Floats) -> Units:
+        return Units("own", self.axis, centre, scale, least=self.least)
+
+    def apply(self, predicted: Distribution, index: Index) -> Distribution:
+        """Return predicted distributions of cells (Q, D) in the units of the table."""
+        member = index[:, self.axis] if self.kind == "own" else np.zeros(len(index), np.int64)
+        centre, scale = (torch.from_numpy(each[member]) for each in (self.centre, self.scale))
+        return InUnits(predicted, self, centre, scale)
+
+    def read_offsets(self, predicted: Distribution) -> Units:
+        """Return units that know how far predicted logarithms usually spread."""
+        mean = predicted.mean().double()
+        offsets = [
+            float((predicted.quantile(float(share)).double() - mean).mean()) for share in SHARES
+        ]
+        return Units("log", small=self.small, least=self.least, offsets=tuple(offsets))
+
+    def describe(self, axes: tuple[str, ...]) -> str:
+        """Say in a sentence how values are read."""
+        if self.kind == "log":
+            return "values are read as logarithms, since they are 0 or more and some very large"
+        return f"values are read in units of each {axes[self.axis]}: they are different quantities"
+
+
+@dataclass(frozen=True, eq=False)
+class InUnits:
+    """Distributions that were predicted in some units, in those of the table."""
+
+    predicted: Distribution
+    units: Units
+    centre: Tensor  # (Q,)
+    scale: Tensor  # (Q,)
+
+    def take(self, cells: Tensor) -> InUnits:
+        return InUnits(
+            self.predicted.take(cells), self.units, self.centre[cells], self.scale[cells]
+        )
+
+    def mean(self) -> Tensor:
+        mean = self.predicted.mean().double().cpu()
+        if self.units.kind != "log":
+            return self._back(mean)
+        # Of the same spread for all cells: that of one cell is known too badly for its mean.
+        return torch.stack([self._back(mean + away) for away in self.units.offsets]).mean(dim=0)
+
+    def quantile(self, share: float) -> Tensor:
+        return self._back(self.predicted.quantile(share).double().cpu())
+
+    def rank(self, values: Tensor) -> Tensor:
+        return self.predicted.rank(self._put(values))
+
+    def bounds(self) -> tuple[float, float] | None:
+        return None
+
+    def probabilities(self) -> Tensor:
+        return self.predicted.probabilities()
+
+    def log_likelihood(self, values: Tensor) -> Tensor:
+        density = self.predicted.log_likelihood(self._put(values))
+        if self.units.kind == "log":
+            return density - torch.log(values.to(density) + self.units.small)
+        return density - self.scale.log().to(density)
+
+    def _put(self, values: Tensor) -> Tensor:
+        if self.units.kind == "log":
+            return torch.log1p(values.clamp(min=0) / self.units.small)
+        return (values - self.centre.to(values)) / self.scale.to(values)
+
+    def _back(self, read: Tensor) -> Tensor:
+        if self.units.kind == "log":
+            back = self.units.small * torch.expm1(read)
+        else:
+            back = self.centre + self.scale * read
+        return back if self.units.least is None else back.clamp(min=self.units.least)
+
+
+def choose_units(index: Index, values: Floats, shape: tuple[int, ...]) -> Units:
+    """Find the units in which biases explain values best, if they do far better than in plain ones.
+
+    Log-likelihoods are those of normal errors, in the units of the table.
+    """
+    plain = Units.of("plain", 0, index, values, shape)
+    close = values.min() < values.std()
+    if not close:  # predictions do not come near 0
+        plain = Units()
+    if len(values) < MIN_CELLS or len(shape) < 2 or values.min() == values.max():
+        return plain
+    step = -(-len(values) // _MAX_COMPARED)
+    index, values = index[::step], values[::step]
+    tried: list[tuple[float, Units]] = []
+    if values.min() >= 0 and values.max() > 0:
+        units = Units.of("log", 0, index, values, shape)
+        gained = -float(np.log(values + units.small).mean())
+        tried.append((_explained(index, units.put(index, values), shape) + gained, units))
+    for axis, size in enumerate(shape):
+        if len(values) >= 2 * MIN_OWN * size:
+            units = Units.of("own", axis, index, values, shape)
+            gained = -float(np.log(units.scale[index[:, axis]]).mean())
+            tried.append((_explained(index, units.put(index, values), shape) + gained, units))
+    best = max(tried, key=lambda pair: pair[0], default=(-np.inf, plain))
+    return best[1] if best[0] > _explained(index, values, shape) + MIN_GAIN else plain
+
+
+def _explained(index: Index, values: Floats, shape: tuple[int, ...]) -> float:
+    """Log-likelihood of a cell under biases, but for a constant."""
+    left = values - values.mean()
+    effects = [np.zeros(size) for size in shape]
+    for _ in range(_SWEEPS):
+        for axis, size in enumerate(shape):
+            members = index[:, axis]
+            left += effects[axis][members]
+            counts = np.bincount(members, minlength=size)
+            effects[axis] = np.bincount(members, left, size) / (counts + 1)
+            left -= effects[axis][members]
+    return -float(np.log(max(left.std(), np.finfo(float).tiny)))
+
+
+def _own_units(
+    member: Index, values: Floats, size: int, variation: float | None = None
+) -> tuple[Floats, Floats]:
+    """Return origins and sizes of the members' units, and last of unknown ones: (N + 1,) each.
+
+    Few cells tell no deviation: such a member has the ``variation`` over its mean of others.
+    """
+    count = np.bincount(member, minlength=size)
+    centre = np.bincount(member, values, size) / np.maximum(count, 1)
+    squares = np.bincount(member, (values - centre[member]) ** 2, size)
+    scale = np.sqrt(squares / np.maximum(count, 1))
+    many = count >= MIN_OWN
+    if variation is None:
+        inside = many & (centre != 0)
+        ratios = scale[inside] / np.abs(centre[inside])
+        variation = float(np.median(ratios)) if len(ratios) else 1.0
+    whole = (float(values.mean()), float(values.std()) or 1.0) if len(values) else (0.0, 1.0)
+    scale = np.where(many, scale, np.maximum(scale, variation * np.abs(centre)))
+    scale = np.maximum(scale, _STEADY * np.abs(centre))
+    scale = np.where(scale > 0, scale, whole[1])
+    centre = np.where(count > 0, centre, whole[0])
+    return np.append(centre, whole[0]), np.append(np.where(count > 0, scale, whole[1]), whole[1])

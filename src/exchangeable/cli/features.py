@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exchangeable.arrays.cells import UNKNOWN
-from exchangeable.data import parquet, text
 from exchangeable.data.features import check_frames
 from exchangeable.data.frames import parse_dates
 from exchangeable.data.table import Table
-from exchangeable.data.text_parser import parse, parse_rows
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.files import parquet, text
+from exchangeable.files.text_parser import parse, parse_rows
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,18 +12,18 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import Floats, Index
-from exchangeable.data import bad_lines, text, text_parser
 from exchangeable.data.column_roles import Roles, guess_roles
 from exchangeable.data.columns import Columns
 from exchangeable.data.duplicates import Rows, merge_duplicates
 from exchangeable.data.frames import frame_of, numbers_of, parse_times, times_column, times_of
 from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
-from exchangeable.data.parquet import is_parquet
 from exchangeable.data.table import Table
-from exchangeable.data.text import TextFile
 from exchangeable.data.vocabulary import Vocabulary, column_of
 from exchangeable.errors import InputError
+from exchangeable.files import bad_lines, text, text_parser
+from exchangeable.files.parquet import is_parquet
+from exchangeable.files.text import TextFile
 from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Scale
 

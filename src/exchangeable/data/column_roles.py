@@ -7,77 +7,12 @@ from dataclasses import dataclass, replace
 
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
-
-VALUE_NAMES = {
-    "rating",
-    "ratings",
-    "value",
-    "score",
-    "stars",
-    "weight",
-    "count",
-    "plays",
-    "affinity",
-    "measurement",
-    "target",
-    "y",
-}
-TIME_NAMES = {
-    "timestamp",
-    "day",
-    "month",
-    "year",
-    "time",
-    "date",
-    "datetime",
-    "ts",
-    "unixtime",
-    "created_at",
-}
-MEMBER_NAMES = {
-    "user",
-    "userid",
-    "user_id",
-    "item",
-    "itemid",
-    "item_id",
-    "movie",
-    "movieid",
-    "movie_id",
-    "film",
-    "filmid",
-    "film_id",
-    "artist",
-    "artistid",
-    "artist_id",
-    "tag",
-    "tagid",
-    "tag_id",
-    "drug",
-    "drugid",
-    "drug_id",
-    "protein",
-    "proteinid",
-    "protein_id",
-    "book",
-    "bookid",
-    "book_id",
-    "product",
-    "productid",
-    "product_id",
-    "row",
-    "column",
-    "customer",
-    "customer_id",
-    "query",
-    "document",
-    "student",
-    "question",
-    "member",
-}
-GUESSED_TIME_NAMES = TIME_NAMES - {"day", "month", "year"}
-"""Names of columns that are taken for the times of cells; a year may be that of a film."""
-KNOWN_NAMES = VALUE_NAMES | TIME_NAMES | MEMBER_NAMES
+from exchangeable.files.column_names import (
+    GUESSED_TIME_NAMES,
+    MEMBER_NAMES,
+    TIME_NAMES,
+    VALUE_NAMES,
+)
 
 
 @dataclass(frozen=True)

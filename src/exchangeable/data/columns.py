@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import Floats, Index
-from exchangeable.data import bad_lines, parquet
 from exchangeable.data.frames import numbers_of, times_of
-from exchangeable.data.text import Source, TextFile
 from exchangeable.data.vocabulary import Vocabulary, missing_labels
 from exchangeable.errors import InputError
+from exchangeable.files import bad_lines, parquet
+from exchangeable.files.text import Source, TextFile
 
 ROWS_PER_BLOCK = 2**22
 """A whole number of row groups as polars and pyarrow write them, so that none is read twice.

@@ -7,12 +7,12 @@ from pathlib import Path
 import polars as pl
 
 from exchangeable.arrays.cells import Floats
-from exchangeable.data import parquet, text
 from exchangeable.data.frames import times_of
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table
-from exchangeable.data.text_parser import parse
 from exchangeable.errors import InputError
+from exchangeable.files import parquet, text
+from exchangeable.files.text_parser import parse
 
 
 def read_queries(path: Path, table: Table) -> tuple[pl.DataFrame, Floats | None, OtherColumns]:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from exchangeable.data import bad_lines
-from exchangeable.data.text import TextFile
 from exchangeable.errors import InputError
+from exchangeable.files import bad_lines
+from exchangeable.files.text import TextFile
 
 Types = dict[str, type[pl.DataType] | pl.DataType]
 

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from exchangeable.data.text import Layout, TextFile
 from exchangeable.errors import InputError
+from exchangeable.files.text import Layout, TextFile
 
 _LONE_RETURN = re.compile("\r(?!\n)")
 _RETURN = "\ue00d"  # replaces a lone return while records are counted; of the private-use area

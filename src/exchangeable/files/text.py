@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from exchangeable.data.column_roles import KNOWN_NAMES
 from exchangeable.errors import InputError
+from exchangeable.files.column_names import KNOWN_NAMES
 
 Source = Path | bytes
 

@@ -15,6 +15,7 @@ from exchangeable.cli.options import (
     FeatureFiles,
     Model,
     Seed,
+    check_exists,
     open_table,
     with_table_options,
 )
@@ -79,7 +80,7 @@ def serve(
     name, output = table or SAMPLE, Output(as_json=False)
     file = Path(f"{stem_of(name)}.db")
     if db is None and not file.exists():  # checked before the database is created
-        _check_exists(name)
+        check_exists(name)
     with closing(address.bind()) as bound, closing(Store.open(db or f"sqlite:///{file}")) as store:
         make = prepare_store(store, table, name, options, model, seed, device, output, features)
         output.line(f"reading {store.facts.source}")
@@ -91,13 +92,6 @@ def serve(
             f"serving {store.facts.source} at {url}, kept in {store.location}; Ctrl-C stops it"
         )
         run(engine, address, bound)
-
-
-def _check_exists(name: str) -> None:
-    from exchangeable.datasets import DATASETS
-
-    if name not in DATASETS and not Path(name).exists():
-        raise InputError(f"{name}: no such file")
 
 
 def prepare_store(

@@ -60,9 +60,11 @@ def train(
     steps: Steps = None,
     width: Annotated[int | None, typer.Option(help="Number of channels of every layer.")] = None,
     depth: Annotated[int | None, typer.Option(help="Number of layers.")] = None,
-    encoding: Annotated[
+    value_encoding: Annotated[
         str | None,
-        typer.Option(help="one-hot, or scale-free for tables of other scales too."),
+        typer.Option(
+            help="Encoding of values: one-hot, or scale-free for tables of other scales too."
+        ),
     ] = None,
     batch: Batch = None,
     batch_cells: BatchCells = None,
@@ -140,7 +142,7 @@ def train(
                 ),
                 members=members,
                 training=training,
-                encoding=encoding,  # type: ignore[arg-type]  # checked there
+                encoding=value_encoding,  # type: ignore[arg-type]  # checked there
                 width=width,
                 depth=depth,
                 resume=resume,

@@ -16,7 +16,8 @@ import polars as pl
 from exchangeable.arrays.cells import Index
 from exchangeable.errors import InputError
 from exchangeable.files import parquet
-from exchangeable.files.text import Source, TextFile
+from exchangeable.files.source import Source
+from exchangeable.files.text import TextFile
 from exchangeable.files.text_parser import parse
 
 ReadRows = Callable[[Index], pl.DataFrame]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import polars as pl
 
 from exchangeable.errors import InputError
-from exchangeable.files.text import Source
+from exchangeable.files.source import Source
 
 
 def is_parquet(source: Source) -> bool:

@@ -59,6 +59,10 @@ class Upload:
         if rows > max_rows:
             raise InputError(f"{NAME} may have at most {max_rows:,} rows, but has {rows:,}")
         table = table_from_source(NAME, self.content, self.options)
+        if len(table.values) > max_rows:  # JSON may have them all in one line
+            raise InputError(
+                f"{NAME} may have at most {max_rows:,} rows, but has {len(table.values):,}"
+            )
         for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True):
             lengths = vocabulary.labels.cast(pl.String).str.len_chars()
             longest = int(lengths.to_numpy().max(initial=0))

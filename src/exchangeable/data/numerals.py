@@ -109,10 +109,10 @@ class Numerals:
         if self.decimal == ",":
             notes.append("values with decimal commas")
         if self.truths_seen:
-            words = sorted(self.truths_seen, key=lambda word: -TRUTH_WORDS[word.lower()])
+            words = sorted(self.truths_seen, key=lambda word: (-TRUTH_WORDS[word.lower()], word))
             notes.append(f"values written as {_list(words)}, read as 1 and 0")
         if self.missing_seen:
-            words = [word for word, _ in self.missing_seen.most_common()]
+            words = sorted(self.missing_seen, key=lambda word: (-self.missing_seen[word], word))
             count = format_count(self.missing_seen.total(), "value")
             notes.append(f"{count} written as {_list(words)}, read as missing")
         return tuple(notes)
@@ -120,8 +120,7 @@ class Numerals:
     def _split_texts(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
         text = column.str.strip_chars()
         text = text.set(text == "", None)
-        named = pl.Series(self.missing, dtype=pl.String)
-        missing = text.str.to_lowercase().is_in(MISSING_WORDS) | text.is_in(named)
+        missing = text.str.to_lowercase().is_in(MISSING_WORDS) | text.is_in(list(self.missing))
         missing = missing.fill_null(False)
         self.missing_seen.update(_count(text.filter(missing)))
         text = text.set(missing, None)
@@ -138,7 +137,7 @@ class Numerals:
         other = numbers.is_not_null() & ~numbers.is_in([0.0, 1.0])
         self.other_numbers |= bool((other & ~wrong).any())
         if self.truths_seen and self.other_numbers:
-            wrong |= truth
+            wrong |= truth if truth.any() else other  # the words may be in blocks before
         return pl.select(pl.coalesce(truths, numbers)).to_series().rename(column.name), wrong
 
     def _parse(self, text: pl.Series) -> pl.Series:
@@ -165,6 +164,8 @@ class Numerals:
         stripped = text.strip()
         if stripped.lower() in TRUTH_WORDS:
             return " among numbers"
+        if self.truths_seen and _is_number(stripped):
+            return " among words for yes and no"
         if _THOUSANDS.fullmatch(stripped):
             doubt = self.decimal is None and stripped.count(",") == 1 and "." not in stripped
             other = f", or choose decimal=',' if it is {stripped.replace(',', '.')}"

@@ -441,7 +441,7 @@ REFUSED = {
         "a.csv",
         (HEAD + "ann,Heat,4\nbob,Amélie,5\n").encode("latin-1"),
         {},
-        "line 3: text must be UTF-8, but this is not; encoding='latin-1' reads",
+        "line 3: text must be UTF-8, but this is not; .* choose encoding=.latin-1., which",
     ),
     "Latin-1 in the titles": (
         "a.csv",
@@ -577,7 +577,7 @@ def test_there_are_at_least_seventy():
         ("person,band,genre,plays\na,x,rock,1\na,x,pop,2\n", "choose --axes person,band,genre,"),
         (HEAD + "a,x,1\nb,y,no idea\n", "--missing 'no idea' reads it as missing"),
         (HEAD + 'a,x,"1,5"\nb,y,2\n', "--decimal , reads decimal commas"),
-        ((HEAD + "ä,x,1\n").encode("latin-1"), "--encoding latin-1 reads"),
+        ((HEAD + "ä,x,1\n").encode("latin-1"), "choose --encoding latin-1, which"),
         ("person,place,when\na,x,2024-01-03\n", "--time when takes it for times, and --value"),
     ],
 )

@@ -108,8 +108,10 @@ def complete(
         output = Output(as_json, processes, to_stderr=printed)
         data, _ = open_table(table, options)
         # All input is checked before anything is fitted.
-        frames = read_features(features, data)
-        request = fill.FillRequest.of(data, queries=queries, every=every, limit=limit)
+        frames = read_features(features, data, options.encoding)
+        request = fill.FillRequest.of(
+            data, queries=queries, every=every, limit=limit, encoding=options.encoding
+        )
         if out.suffix.lower() != ".parquet":
             request.check_csv()
         data = data.in_label_order(in_place=True)
@@ -291,7 +293,7 @@ def open_completer(
     if not Path(name).is_dir() and not checkpoint.exists(name):
         model = auto if model == "auto" else model
         data, _ = open_table(name, options)
-        frames = read_features(features, data)
+        frames = read_features(features, data, options.encoding)
         return fit_completer(data, model, seed, device, frames, output)
     if model != "auto" or options != DEFAULTS or features:
         raise InputError(

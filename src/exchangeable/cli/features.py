@@ -24,7 +24,7 @@ Frames = dict[str, "pl.DataFrame"]
 """Features of members by the name of their axis, labels in the first column."""
 
 
-def read_features(arguments: list[str] | None, table: Table) -> Frames:
+def read_features(arguments: list[str] | None, table: Table, encoding: str | None = None) -> Frames:
     """Read the files of ``--features AXIS=FILE``, with labels as those of the table."""
     paths: dict[str, str] = {}
     for argument in arguments or []:
@@ -38,14 +38,16 @@ def read_features(arguments: list[str] | None, table: Table) -> Frames:
         paths[axis] = path
     check_frames(table, paths)
     vocabularies = dict(zip(table.axes, table.vocabularies, strict=True))
-    return {axis: _read_file(path, axis, vocabularies[axis]) for axis, path in paths.items()}
+    return {
+        axis: _read_file(path, axis, vocabularies[axis], encoding) for axis, path in paths.items()
+    }
 
 
-def _read_file(path: str, axis: str, vocabulary: Vocabulary) -> pl.DataFrame:
+def _read_file(path: str, axis: str, vocabulary: Vocabulary, encoding: str | None) -> pl.DataFrame:
     """Read a file as tables are read: delimited text, Parquet, Excel or JSON, or an archive."""
     source = open_source(Path(path))
     if not is_excel(source):
-        source = to_utf8(path, source)
+        source = to_utf8(path, source, encoding)
     frame = read_typed(path, source)
     if frame is None:
         frame = _read_text(path, source, vocabulary)

@@ -71,7 +71,7 @@ Missing = Annotated[
 ]
 Decimal = Annotated[str | None, typer.Option(help="Decimal mark of values: . or ,")]
 Encoding = Annotated[
-    str | None, typer.Option(help="Encoding of a text file, as in latin-1; by default UTF-8.")
+    str | None, typer.Option(help="Encoding of text files, as in latin-1; by default UTF-8.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Model = Annotated[

@@ -137,7 +137,7 @@ def prepare_store(
         data = open_table(name, options)[0] if store.is_empty else None
         if features:
             stored = store.read_table()[1] if data is None else data
-            frames = read_features(features, stored)
+            frames = read_features(features, stored, options.encoding)
             TableFeatures.of(stored, frames)  # raise what is wrong before the table is stored
             make = completer_factory(model, seed, device, frames)
     if data is not None and store.is_empty:

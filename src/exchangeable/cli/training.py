@@ -122,7 +122,7 @@ def train(
         output = Output(as_json, processes)
         read = _read_table(options, table, split).in_label_order()
         cells, notes = observed_cells(read, seed)
-        members = TableFeatures.of(read, read_features(features, read))
+        members = TableFeatures.of(read, read_features(features, read, options.encoding))
         notes = (*notes, *members.found)
         output.line(*notes)
         output.fact(notes=list(notes))
@@ -194,7 +194,7 @@ def finetune(
     training = replace(FINETUNING, **changed)
     completer = Completer(model, seed=seed, device=device, validation=validation)
     read = _read_table(options, table, split)
-    completer.fit_table(read, features=read_features(features, read))
+    completer.fit_table(read, features=read_features(features, read, options.encoding))
     output.line(*completer.notes_)
     output.fact(notes=list(completer.notes_))
     with progress_bar() as progress:

@@ -86,14 +86,21 @@ class FillRequest:
 
     @classmethod
     def of(
-        cls, table: Table, *, queries: Path | None = None, every: bool = False, limit: int = 2**62
+        cls,
+        table: Table,
+        *,
+        queries: Path | None = None,
+        every: bool = False,
+        limit: int = 2**62,
+        encoding: str | None = None,
     ) -> FillRequest:
         """Request the cells without a value, those of a file, or every cell of the table.
 
+        ``encoding`` is that of the file, by default UTF-8.
         Only rows that came from the user have further columns.
         """
         if queries is not None:
-            labels, times, others = read_queries(queries, table)
+            labels, times, others = read_queries(queries, table, encoding)
             names = table.prediction_columns(others.types)
             return cls(LabelledRows(labels), np.full(len(labels), np.nan), names, others, times)
         if every:

@@ -39,6 +39,8 @@ class Numerals:
     """Whether values come from a text file, where NaN is a word that somebody wrote."""
     guess_commas: bool = False
     """Whether a comma is the decimal mark if all values are written so."""
+    of_table: bool = False
+    """Whether values are those of a table, whose options errors may name."""
     advice: str = ""
     """What to do if most values are texts."""
     missing_seen: Counter[str] = field(default_factory=Counter)
@@ -54,7 +56,7 @@ class Numerals:
             raise InputError(
                 f"{name}: the decimal mark must be '.' or ',', but is {options.decimal!r}"
             )
-        return cls(options.missing, options.decimal)
+        return cls(options.missing, options.decimal, of_table=True)
 
     @property
     def parsed_by_polars(self) -> bool:
@@ -166,6 +168,8 @@ class Numerals:
             return " among numbers"
         if self.truths_seen and _is_number(stripped):
             return " among words for yes and no"
+        if not self.of_table:
+            return ""
         if _THOUSANDS.fullmatch(stripped):
             doubt = self.decimal is None and stripped.count(",") == 1 and "." not in stripped
             other = f", or choose decimal=',' if it is {stripped.replace(',', '.')}"

@@ -57,8 +57,8 @@ def decode_start(name: str, start: bytes) -> str:
 
 def not_utf8(name: str, line: int) -> InputError:
     return InputError(
-        f"{name}: line {line}: text must be UTF-8, but this is not; encoding='latin-1' reads "
-        f"most Western files"
+        f"{name}: line {line}: text must be UTF-8, but this is not; convert the file, or choose "
+        f"encoding='latin-1', which reads most Western ones"
     )
 
 

@@ -152,6 +152,27 @@ READ = {
         NUMBERED,
         "values with decimal commas",
     ),
+    "decimal commas and names without a header": (
+        "a.csv",
+        "ann;Heat;4,5\nbob;Alien;5,0\n",
+        {},
+        {("ann", "Heat"): 4.5, ("bob", "Alien"): 5},
+        "values with decimal commas",
+    ),
+    "a missing value in the first row without a header": (
+        "a.csv",
+        "ann,Heat,NA\nbob,Alien,5\n",
+        {},
+        {("ann", "Heat"): None, ("bob", "Alien"): 5},
+        "1 value written as NA, read as missing",
+    ),
+    "yes and no without a header": (
+        "a.csv",
+        "ann,Heat,yes\nbob,Alien,no\n",
+        {},
+        {("ann", "Heat"): 1, ("bob", "Alien"): 0},
+        "values written as yes and no, read as 1 and 0",
+    ),
     "decimal commas in quotes": (
         "a.csv",
         HEAD + 'ann,Heat,"3,5"\nbob,Alien,4\n',
@@ -400,6 +421,12 @@ REFUSED = {
         "line 2: a number is needed in 'rating', but this is 'yes' among numbers",
     ),
     "a unit": ("a.csv", HEAD + "ann,Heat,$4\nbob,Alien,$5\n", {}, r"'\$4'; write a plain number"),
+    "a unit in the first row without a header": (
+        "a.csv",
+        "ann,Heat,$4\nbob,Alien,5\n",
+        {},
+        r"line 1: a number is needed in 'column 3', but this is '\$4'; write a plain number",
+    ),
     "a thousands separator in quotes": (
         "a.csv",
         HEAD + 'ann,Heat,"1,234"\nbob,Alien,5\n',

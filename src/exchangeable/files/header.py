@@ -8,6 +8,7 @@ import re
 from exchangeable.files.column_names import KNOWN_NAMES
 from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS
 
+_AMOUNT = re.compile(r"\W?\d[\d.,:/']*\W?")  # $4, 40% or 1.234,5: a value, though no number
 _DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -19,7 +20,7 @@ def looks_like_header(rows: list[list[str]]) -> bool:
     # The column of row numbers that pandas writes has no title.
     if any(not title.strip() for title in rows[0][1:]):
         return False
-    if any(_is_number(title) or _DATE.match(title) for title in rows[0]):
+    if any(_is_numeral(title) or _DATE.match(title) for title in rows[0]):
         return False
     below = [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = range(len(rows[0]))
@@ -32,18 +33,19 @@ def looks_like_header(rows: list[list[str]]) -> bool:
 def _is_title(title: str, below: list[str]) -> bool:
     """Whether a field is above numbers, dates, or words for yes and no, of which it is none."""
     fields = [field for field in below if field and field not in MISSING_WORDS]
-    if not fields or title.strip().lower() in TRUTH_WORDS:
+    lower = title.strip().lower()
+    if not fields or lower in TRUTH_WORDS or lower in MISSING_WORDS or _AMOUNT.fullmatch(lower):
         return False
     return (
-        all(_is_number(field.replace(",", ".")) for field in fields)
+        all(_is_numeral(field) for field in fields)
         or all(field in TRUTH_WORDS for field in fields)
         or all(_DATE.match(field) for field in fields)
     )
 
 
-def _is_number(field: str) -> bool:
+def _is_numeral(field: str) -> bool:
     """Whether a field is a finite number; "nan" and "inf" are as likely to be labels."""
     try:
-        return math.isfinite(float(field))
+        return math.isfinite(float(field.replace(",", ".", 1)))
     except ValueError:
         return False

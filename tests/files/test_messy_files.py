@@ -383,6 +383,13 @@ READ = {
         {("ann", "Heat"): 5, ("bob", "Alien"): 1},
         "1 duplicate cell merged (sum)",
     ),
+    "titles that only the options tell from a row": (
+        "a.csv",
+        "listener,band,genre\nann,abba,pop\nann,abba,disco\n",
+        {"axes": ("listener", "band", "genre")},
+        {("ann", "abba", "pop"): 1, ("ann", "abba", "disco"): 1},
+        None,
+    ),
     "the row numbers of pandas": (
         "a.csv",
         ",person,band,score\n0,ann,Heat,4\n1,bob,Alien,5\n",
@@ -541,6 +548,13 @@ REFUSED = {
         "user_name,film,genre\na,x,rock\na,x,pop\nb,x,rock\n",
         {},
         r"this is 'rock'; axes=\('user_name', 'film', 'genre'\) takes it for an axis",
+    ),
+    "a third axis and titles that look like a row": (
+        "a.csv",
+        "listener,band,genre\nann,abba,pop\nann,abba,disco\n",
+        {},
+        r"line 1: .* this is 'genre'; header=True takes the first line for titles, "
+        r"axes=\(1, 2, 3\) it for an axis",
     ),
     "dates for values": (
         "a.csv",

@@ -52,8 +52,14 @@ def table_from_source(name: str, source: Source, options: TableOptions = _DEFAUL
     frame = read_typed(name, source)
     if frame is not None:
         return _table_from_columns(name, frame, "polars", options, titled=True)
-    separator, header = options.separator, options.header
-    file = text.detect_layout(name, source, separator=separator, header=header)
+    named = [c for c in (*(options.axes or ()), options.value, options.time) if isinstance(c, str)]
+    file = text.detect_layout(
+        name,
+        source,
+        separator=options.separator,
+        header=options.header,
+        titles=[title for title in named if not title.isdecimal()],
+    )
     return table_from_text(file, options)
 
 
@@ -66,7 +72,7 @@ def _table_from_parquet(name: str, source: Source, options: TableOptions) -> Tab
         if first is None or parse_times(first) is None:
             roles = roles.without_time()
     others = OtherColumns.of_parquet(name, source, columns.types, roles.returned)
-    numerals = _numerals(name, roles, options)
+    numerals = _numerals(name, roles, options, titled=True)
     columns = columns.as_numbers(roles.value, roles.time, numerals)
     return _build(columns, others, "polars", roles, options, numerals)
 
@@ -78,7 +84,7 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
         file = bad_lines.without_bad_lines(file)
     roles = guess_roles(layout.name, layout.columns, options, titled=layout.header)
     numerals = replace(
-        _numerals(layout.name, roles, options),
+        _numerals(layout.name, roles, options, titled=layout.header),
         from_text=True,
         guess_commas=layout.separator in (";", "\t", BLANKS),
     )
@@ -129,7 +135,7 @@ def _table_from_columns(
     """Find the roles of a frame's columns, and convert values and times to numbers."""
     roles = guess_roles(name, frame.columns, options, titled=titled)
     others = OtherColumns.of_frame(frame, roles.returned)
-    numerals = _numerals(name, roles, options)
+    numerals = _numerals(name, roles, options, titled=titled)
     columns = {axis: frame[axis] for axis in roles.axes}
     if roles.value is not None:
         columns[roles.value] = numerals.convert(name, frame[roles.value])
@@ -139,13 +145,17 @@ def _table_from_columns(
     return _build(Columns.of_frame(name, used), others, native, roles, options, numerals)
 
 
-def _numerals(name: str, roles: Roles, options: TableOptions) -> Numerals:
+def _numerals(name: str, roles: Roles, options: TableOptions, *, titled: bool) -> Numerals:
     """Choose how values are read; a guessed column of texts may be an axis."""
     numerals = Numerals.of(name, options)
     if not roles.value_is_guessed or roles.value is None:
         return numerals
     axes = (*roles.axes, roles.value)
-    return replace(numerals, advice=f"axes={axes} takes it for an axis, value= names another value")
+    advice = f"axes={axes} takes it for an axis, value= names another value"
+    if not titled:
+        numbers = tuple(roles.columns.index(axis) + 1 for axis in axes)
+        advice = f"header=True takes the first line for titles, axes={numbers} it for an axis"
+    return replace(numerals, advice=advice)
 
 
 def table_from_cells(

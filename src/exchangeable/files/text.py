@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,9 +68,17 @@ class TextFile:
 
 
 def detect_layout(
-    name: str, source: Source, *, separator: str | None = None, header: bool | None = None
+    name: str,
+    source: Source,
+    *,
+    separator: str | None = None,
+    header: bool | None = None,
+    titles: Collection[str] = (),
 ) -> TextFile:
-    """Detect the comments, the separator, the header and the columns from the first lines."""
+    """Detect the comments, the separator, the header and the columns from the first lines.
+
+    A first line that holds one of ``titles`` is a header.
+    """
     if separator is not None and separator != "::" and len(separator.encode()) != 1:
         raise InputError(
             f"{name}: the separator must be one character or '::', but is {separator!r}"
@@ -93,7 +102,10 @@ def detect_layout(
     elif skipped.leading < len(comments):
         lines[:0] = comments[skipped.leading :]
     rows = [_fields(line, used) for line in lines[:_SAMPLE]]
-    titled = header if header is not None else skipped.title or looks_like_header(rows)
+    titled = header
+    if titled is None:
+        named = any(title.strip() in titles for title in rows[0])
+        titled = named or skipped.title or looks_like_header(rows)
     columns = _titles(name, rows, lines[0], first) if titled else _numbered(len(rows[0]))
     padded = used in _PADDED and _are_padded(lines[:_SAMPLE], used)
     return _rewrite(name, source, used, titled, tuple(columns), skipped, padded)

@@ -145,7 +145,7 @@ BAD = [
     ("train", "ratings.csv", "--out", "model", "--steps", "-1"),
     ("train", "ratings.csv", "--out", "model", "--batch", "half"),
     ("train", "ratings.csv", "--out", "model", "--learning-rate", "0"),
-    ("train", "ratings.csv", "--out", "model", "--encoding", "binary"),
+    ("train", "ratings.csv", "--out", "model", "--value-encoding", "binary"),
     ("train", "ratings.csv", "--out", "model", "--width", "0"),
     ("train", "ratings.csv", "--out", "model", "--precision", "int8"),
     ("train", "ratings.csv", "--out", "model", "--validation", "1.5"),

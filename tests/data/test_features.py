@@ -390,3 +390,15 @@ def test_features_of_a_table_follow_its_members():
     moved = features.reordered(TABLE.vocabularies, ordered.vocabularies)
     assert moved.axes[0] is None
     assert moved.axes[1].values.tolist() == features.axes[1].values[::-1].tolist()
+
+
+def test_features_of_few_members_are_told_and_those_of_half_are_not():
+    labels = ["a", "b", "c", "d", "e"]
+    cells = pl.DataFrame({"user": ["u"] * 5, "film": labels, "rating": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    frame = films(["a", "b", "A", "B", "C", "D"], year=[1, 2, 3, 4, 5, 6])
+    table = with_described_members(Table.of(cells), {"film": frame})
+    (note,) = TableFeatures.of(table, {"film": frame}).found
+    assert note.endswith("; only 2 of 5 members with cells are among them; check labels")
+    frame = films(["a", "b", "c", "C", "D"], year=[1, 2, 3, 4, 5])
+    (note,) = TableFeatures.of(Table.of(cells), {"film": frame}).found
+    assert note.endswith("3 of 5 members have features")

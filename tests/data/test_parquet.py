@@ -20,6 +20,7 @@ from exchangeable.completion.completer import Completer
 from exchangeable.data import cell_order, columns
 from exchangeable.data.duplicates import merge_duplicates
 from exchangeable.data.negatives import observed_cells
+from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
@@ -167,8 +168,7 @@ def test_a_file_without_values_is_of_ones(tmp_path):
         ({"user": [0.5] * 6 + [float("nan")] * 3}, "row 7: a label is needed in 'user'"),
         ({"rating": [1.0] * 8 + [float("inf")]}, "row 9: a finite number is needed in 'rating'"),
         ({"film": [*FILMS[:8], "c"], "user": ["u"] * 9}, "row 9: every cell may come once, but"),
-        ({"rating": ["good"] * 9}, "numbers are needed in 'rating', but it holds String"),
-        ({"rating": [True] * 9}, "it holds booleans"),
+        ({"rating": ["good"] * 9}, "row 1: a number is needed in 'rating', but this is 'good'"),
         ({"user": [[1]] * 9}, "labels must be numbers, texts or dates"),
     ],
 )
@@ -408,7 +408,10 @@ def test_looking_for_duplicates_takes_one_number_for_each_row():
     values[::100] = np.nan
     vocabularies = [Vocabulary(pl.Series(range(2**10)))] * 2
     there = columns.Columns("a", {}, rows, lambda column: iter([]))
-    most, (kept, *_) = peak(lambda: merge_duplicates(there, index, values, vocabularies, "error"))
+    none = OtherColumns.of_frame(pl.DataFrame(), ())
+    most, (kept, *_) = peak(
+        lambda: merge_duplicates(there, none, index, values, vocabularies, "error")
+    )
     assert kept == slice(None)
     assert most < 8 * rows * 1.5
 

@@ -10,9 +10,9 @@ PACKAGE = Path(__file__).parents[2] / "src" / "exchangeable"
 
 # Top to bottom: a room imports from itself and from those above. docs/architecture.md says why.
 ROOMS = (
-    "errors", "_version", "metrics", "runtime", "kernels", "values", "arrays", "data", "datasets",
-    "baselines", "ranking", "nn", "models", "testing", "training", "pretraining", "completion",
-    "evaluation", "serve", "cli",
+    "errors", "_version", "metrics", "runtime", "kernels", "values", "arrays", "files", "data",
+    "datasets", "baselines", "ranking", "nn", "models", "testing", "training", "pretraining",
+    "completion", "evaluation", "serve", "cli",
 )  # fmt: skip
 
 # Packages that a room must not import at the top level of a module, where they would cost every
@@ -25,6 +25,7 @@ HEAVY = {
     "kernels": ("polars",),
     "values": ("polars",),
     "arrays": ("polars",),
+    "files": ("torch",),
     "data": ("torch",),
     "datasets": ("torch",),
     "baselines": ("polars",),
@@ -235,3 +236,23 @@ def test_every_folder_is_a_room():
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     files = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
     assert folders | files == set(ROOMS)
+
+
+def errors_with_options(source):
+    """Texts of errors that name an option of the command, such as --axes."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and last_name(node.func) in ("InputError", "Failed"):
+            texts = " ".join(text_of(part) for part in ast.walk(node))
+            if re.search(r"(?<![\w-])--[a-z]", texts):
+                yield texts
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_errors_outside_the_command_name_keyword_arguments_not_options(path):
+    if room_of(name_of(path)) != "cli":
+        assert list(errors_with_options(path.read_text())) == []
+
+
+def test_an_option_in_an_error_is_found_and_one_elsewhere_is_not():
+    assert list(errors_with_options("raise InputError(f'{name}: see ' 'it; --axes names them')"))
+    assert not list(errors_with_options("add('--axes'); raise InputError('a--b; axes= names it')"))

@@ -27,6 +27,8 @@ from exchangeable.cli.output import (
     check_plotting,
     check_writable,
     default_out,
+    is_printed,
+    name_output,
     progress_bar,
     report_errors,
     write_frame,
@@ -45,7 +47,10 @@ if TYPE_CHECKING:
 MAX_CELLS = 5_000_000
 """Default maximum of cells that ``--all`` writes."""
 
-Out = Annotated[Path | None, typer.Option(help="Output file: .csv, .tsv or .parquet.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Output file: .csv, .tsv or .parquet; - for CSV on standard output."),
+]
 
 
 @report_errors
@@ -76,7 +81,8 @@ def complete(
     """Fill in a table: predictions with 80 % intervals.
 
     Predicts the cells without a value, those of --queries, or --all. Other columns of the rows are
-    written as they came, but not with --all. Under torchrun several processes share the work, and
+    written as they came, but not with --all. A table from standard input (-) is written to standard
+    output, and notes to standard error. Under torchrun several processes share the work, and
     the first of them writes.
     """
     from exchangeable.cli.features import read_features
@@ -89,6 +95,7 @@ def complete(
     if limit < 1:
         raise InputError(f"--limit must be 1 or more, but is {limit}")
     out = out or default_out(table, "completed")
+    printed = is_printed(out, as_json)
     check_ending(out)
     check_writable(out, force)
     if report is not None:
@@ -98,11 +105,13 @@ def complete(
             raise InputError(f"--out and --report must be different files, but both are {report}")
     parse_size(memory)
     with join_processes() as processes:
-        output = Output(as_json, processes)
+        output = Output(as_json, processes, to_stderr=printed)
         data, _ = open_table(table, options)
         # All input is checked before anything is fitted.
-        frames = read_features(features, data)
-        request = fill.FillRequest.of(data, queries=queries, every=every, limit=limit)
+        frames = read_features(features, data, options.encoding)
+        request = fill.FillRequest.of(
+            data, queries=queries, every=every, limit=limit, encoding=options.encoding
+        )
         if out.suffix.lower() != ".parquet":
             request.check_csv()
         data = data.in_label_order(in_place=True)
@@ -127,7 +136,7 @@ def complete(
     )
     and_report = "" if report is None else f", report written to {report}"
     predicted = format_count(request.missing, "cell")
-    output.finish(f"predicted {predicted}, written to {out}{and_report}")
+    output.finish(f"predicted {predicted}, written to {name_output(out)}{and_report}")
 
 
 @report_errors
@@ -250,9 +259,10 @@ def factorize(
     from exchangeable.completion.factors import factor_frame
 
     out = out or default_out(table, "factors")
+    printed = is_printed(out, as_json)
     check_ending(out)
     check_writable(out, force)
-    output = Output(as_json)
+    output = Output(as_json, to_stderr=printed)
     auto = "pretrained" if features else "vmf"  # which reads no features
     completer = open_completer(table, options, model, seed, device, output, features, auto)
     frame = factor_frame(completer.fitted_, neighbours)
@@ -261,7 +271,8 @@ def factorize(
         example = frame.filter(frame["axis"] == axis).row(0, named=True)
         output.line(f"{size:,} {axis}: {example['member']} is nearest to {example['nearest']}")
     output.fact(out=str(out), members=len(frame))
-    output.finish(f"computed vectors of {format_count(len(frame), 'member')}, written to {out}")
+    members = format_count(len(frame), "member")
+    output.finish(f"computed vectors of {members}, written to {name_output(out)}")
 
 
 def open_completer(
@@ -282,7 +293,7 @@ def open_completer(
     if not Path(name).is_dir() and not checkpoint.exists(name):
         model = auto if model == "auto" else model
         data, _ = open_table(name, options)
-        frames = read_features(features, data)
+        frames = read_features(features, data, options.encoding)
         return fit_completer(data, model, seed, device, frames, output)
     if model != "auto" or options != DEFAULTS or features:
         raise InputError(

@@ -21,6 +21,7 @@ from exchangeable.cli.options import (
     with_table_options,
 )
 from exchangeable.cli.output import (
+    STANDARD_STREAM,
     Output,
     check_plotting,
     check_writable,
@@ -87,7 +88,8 @@ def evaluate(
     Of positives the lists of all unseen items are compared, and always with popularity, ease and
     ials.
     """
-    out = out or Path(f"{Path(table).name}.{split}.json")
+    title = "stdin" if table == STANDARD_STREAM else Path(table).name
+    out = out or Path(f"{title}.{split}.json")
     if out.suffix != ".json":
         raise InputError(f"{out}: the name must end in .json, but ends in {out.suffix!r}")
     plot = out.with_suffix(".png")
@@ -108,7 +110,7 @@ def evaluate(
         "models": names,
         "seeds": numbers,
         "device": device,
-        "name": Path(table).name,
+        "name": title,
     }
     source = data if dataset is None else dataset
     if positives:

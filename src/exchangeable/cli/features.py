@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exchangeable.arrays.cells import UNKNOWN
-from exchangeable.data import parquet, text
 from exchangeable.data.features import check_frames
 from exchangeable.data.frames import parse_dates
 from exchangeable.data.table import Table
-from exchangeable.data.text_parser import parse, parse_rows
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.files import text
+from exchangeable.files.encoding import to_utf8
+from exchangeable.files.source import Source, open_source
+from exchangeable.files.text_parser import parse, parse_rows
+from exchangeable.files.typed import is_excel, read_typed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,7 +24,7 @@ Frames = dict[str, "pl.DataFrame"]
 """Features of members by the name of their axis, labels in the first column."""
 
 
-def read_features(arguments: list[str] | None, table: Table) -> Frames:
+def read_features(arguments: list[str] | None, table: Table, encoding: str | None = None) -> Frames:
     """Read the files of ``--features AXIS=FILE``, with labels as those of the table."""
     paths: dict[str, str] = {}
     for argument in arguments or []:
@@ -35,15 +38,18 @@ def read_features(arguments: list[str] | None, table: Table) -> Frames:
         paths[axis] = path
     check_frames(table, paths)
     vocabularies = dict(zip(table.axes, table.vocabularies, strict=True))
-    return {axis: _read_file(path, axis, vocabularies[axis]) for axis, path in paths.items()}
+    return {
+        axis: _read_file(path, axis, vocabularies[axis], encoding) for axis, path in paths.items()
+    }
 
 
-def _read_file(path: str, axis: str, vocabulary: Vocabulary) -> pl.DataFrame:
-    """Read a file as tables are read: CSV, TSV, ``::``-separated or Parquet, or an archive."""
-    source = text.open_source(Path(path))
-    if parquet.is_parquet(source):
-        frame = parquet.read_whole(path, source)
-    else:
+def _read_file(path: str, axis: str, vocabulary: Vocabulary, encoding: str | None) -> pl.DataFrame:
+    """Read a file as tables are read: delimited text, Parquet, Excel or JSON, or an archive."""
+    source = open_source(Path(path))
+    if not is_excel(source):
+        source = to_utf8(path, source, encoding)
+    frame = read_typed(path, source)
+    if frame is None:
         frame = _read_text(path, source, vocabulary)
     if not frame.columns:
         raise InputError(f"{path}: columns are needed, but there are none")
@@ -56,7 +62,7 @@ def _read_file(path: str, axis: str, vocabulary: Vocabulary) -> pl.DataFrame:
     return frame.with_columns(labels)
 
 
-def _read_text(name: str, source: text.Source, vocabulary: Vocabulary) -> pl.DataFrame:
+def _read_text(name: str, source: Source, vocabulary: Vocabulary) -> pl.DataFrame:
     """Read labels as text, and other columns as numbers or dates where all of their fields are."""
     import polars as pl
 
@@ -65,7 +71,7 @@ def _read_text(name: str, source: text.Source, vocabulary: Vocabulary) -> pl.Dat
     label = parse(headless, {first: pl.String})[0][first][0]
     titled = not _may_be_member(vocabulary, label)
     file = text.detect_layout(name, source, header=True) if titled else headless
-    frame, _ = parse_rows(file, dict.fromkeys(file.layout.columns, pl.String), skip=False)
+    frame, _ = parse_rows(file, dict.fromkeys(file.layout.columns, pl.String))
     return frame.with_columns(_convert(frame[column]) for column in frame.columns[1:])
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from exchangeable.cli.output import STANDARD_STREAM
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
@@ -20,11 +25,15 @@ if TYPE_CHECKING:
 TableArgument = Annotated[
     str,
     typer.Argument(
-        help="Name of a dataset, or a file: CSV, TSV, '::'-separated or Parquet; gzip or zip too."
+        help="Name of a dataset, or a file: delimited text, Parquet, Excel or JSON; gzip or zip "
+        "too; - for standard input."
     ),
 ]
 TableOrCompleter = Annotated[
-    str, typer.Argument(help="Name of a dataset, a file, or the folder of a saved completer.")
+    str,
+    typer.Argument(
+        help="Name of a dataset, a file (- for standard input), or the folder of a saved completer."
+    ),
 ]
 Axes = Annotated[
     str | None, typer.Option(help="Label columns by name or number from 1, as in user,film.")
@@ -38,7 +47,10 @@ Header = Annotated[
 ]
 Duplicates = Annotated[
     str,
-    typer.Option(help="Value of a cell that occurs more than once: error, mean, last, first, max."),
+    typer.Option(
+        help="Value of a cell that occurs more than once: error, mean, last, first, max, sum, or "
+        "count, which is how often it occurs."
+    ),
 ]
 ScaleKind = Annotated[
     str | None, typer.Option(help="Scale of the values: levels, real, binary or positives.")
@@ -49,6 +61,17 @@ AtLeast = Annotated[
 ]
 SkipBadLines = Annotated[
     bool, typer.Option("--skip-bad-lines", help="Skip lines that cannot be read.")
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Text or number for a missing value, beside NA, null and ?; several with commas; "
+        "repeatable."
+    ),
+]
+Decimal = Annotated[str | None, typer.Option(help="Decimal mark of values: . or ,")]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of text files, as in latin-1; by default UTF-8.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Model = Annotated[
@@ -87,6 +110,9 @@ _FIELDS: dict[str, tuple[Any, Any]] = {
     "scale": (ScaleKind, None),
     "at_least": (AtLeast, None),
     "skip_bad_lines": (SkipBadLines, False),
+    "missing": (Missing, None),
+    "decimal": (Decimal, None),
+    "encoding": (Encoding, None),
 }
 
 
@@ -98,6 +124,8 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
         fields = {name: arguments.pop(name) for name in _FIELDS}
         axes = fields["axes"]
         fields["axes"] = None if axes is None else tuple(axes.split(","))
+        words = fields["missing"] or []
+        fields["missing"] = tuple(word for text in words for word in text.split(",") if word)
         command(**arguments, options=TableOptions(**fields))
 
     parameters = inspect.signature(command, eval_str=True).parameters.values()
@@ -111,14 +139,34 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def check_exists(name: str) -> None:
+    """Raise unless a table has the name of a dataset or a file."""
+    from exchangeable.datasets import DATASETS
+    from exchangeable.files.source import open_source
+
+    if name in DATASETS or os.path.exists(name):  # also False for a name that is too long
+        return
+    close = did_you_mean(name, DATASETS)
+    if close:
+        raise InputError(f"{name}: no such file or dataset{close}")
+    open_source(Path(name))  # raises, with a file's name that is close
+
+
 def open_table(name: str, options: TableOptions) -> tuple[Table, Dataset | None]:
-    """Load a dataset by its name, or else read a file."""
-    from exchangeable.data.build import table_from_file
+    """Load a dataset by its name, or else read a file, or standard input if the name is ``-``."""
+    from exchangeable.data.build import table_from_file, table_from_source
     from exchangeable.datasets import DATASETS, load
+    from exchangeable.files.source import open_bytes
 
     least, options = options.at_least, replace(options, at_least=None)
     if name not in DATASETS:
-        table = table_from_file(name, options)
+        if name == STANDARD_STREAM:
+            source = "standard input"
+            content = open_bytes(source, sys.stdin.buffer.read())
+            table = table_from_source(source, content, options)
+        else:
+            check_exists(name)
+            table = table_from_file(name, options)
         return (table if least is None else table.at_least(least)), None
     if options != DEFAULTS:
         raise InputError(

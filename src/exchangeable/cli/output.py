@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import Failed, InputError
 from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.progress import SILENT, Progress
@@ -26,14 +31,33 @@ R = TypeVar("R")
 
 MAX_NAME_BYTES = 200
 """Maximum length of an output's name: of 255 bytes some are left for a temporary file beside it."""
+STANDARD_STREAM = "-"
+"""Name that stands for standard input or output in the place of a file's."""
+_ENDINGS = (
+    *(".gz", ".zip", ".csv", ".tsv", ".txt", ".dat", ".data", ".parquet"),
+    *(".xlsx", ".json", ".jsonl", ".ndjson"),
+)
+_OPTIONS = {
+    **{field.name: field.name.replace("_", "-") for field in fields(TableOptions)},
+    **{name: name.replace("_", "-") for name in ("all", "queries", "limit", "anyone")},
+    "batch": "batch",
+    "batch_cells": "batch-cells",
+    "token": "token-file",
+}
+"""Options by the name of the keyword argument that they stand for."""
+_LITERAL = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\([^()]*\)|True|-?\d+"
+_KEYWORD = re.compile(rf"(?<![\w'\".])({'|'.join(_OPTIONS)})=({_LITERAL}|(?=[\s.,;:)]|$))")
 _UNEXPECTED = "this is a bug in exchangeable: set EXCHANGEABLE_TRACE=1 to see where"
 
 
 class Output:
     """Prints what a command found and did: line by line, or as one JSON object at the end."""
 
-    def __init__(self, as_json: bool, processes: Processes | None = None) -> None:
+    def __init__(
+        self, as_json: bool, processes: Processes | None = None, *, to_stderr: bool = False
+    ) -> None:
         self.as_json = as_json
+        self.to_stderr = to_stderr  # where standard output is for the table
         self.silent = processes is not None and not processes.first
         self.facts: dict[str, Any] = {}
 
@@ -41,7 +65,7 @@ class Output:
         """Print lines at once, unless the output is JSON."""
         if not self.as_json and not self.silent:
             for line in lines:
-                typer.echo(f"  {line}")
+                typer.echo(f"  {line}", err=self.to_stderr)
 
     def fact(self, **facts: Any) -> None:
         """Add fields to the JSON object."""
@@ -52,13 +76,38 @@ class Output:
         if self.silent:
             return
         if self.as_json:
-            typer.echo(json.dumps(self.facts, default=str))  # labels may be dates
+            # Labels may be dates.
+            typer.echo(json.dumps(self.facts, default=str), err=self.to_stderr)
         elif line:
-            typer.echo(line)
+            typer.echo(line, err=self.to_stderr)
 
 
 def print_error(error: object) -> None:
-    typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+    typer.echo(f"error: {with_options(' '.join(str(error).split()))}", err=True)
+
+
+def with_options(message: str) -> str:
+    """Write the keyword arguments that an error names as options of the command.
+
+    >>> with_options("if 'tag' is an axis, choose axes=('user', 'tag'); value= names the values")
+    "if 'tag' is an axis, choose --axes user,tag; --value names the values"
+    """
+    return _KEYWORD.sub(_write_option, message)
+
+
+def _write_option(keyword: re.Match[str]) -> str:
+    option = f"--{_OPTIONS[keyword[1]]}"
+    if not keyword[2]:
+        return option
+    try:
+        argument = ast.literal_eval(keyword[2])
+    except (SyntaxError, ValueError):  # a label with brackets or quotes
+        return keyword[0]
+    if argument is True:
+        return option
+    words = argument if isinstance(argument, tuple) else (argument,)
+    text = ",".join(map(str, words))
+    return f"{option} {shlex.quote(text)}"
 
 
 def report_errors(command: Callable[P, R]) -> Callable[P, R]:
@@ -139,14 +188,19 @@ def _progress_lines() -> Progress:
 
 
 def default_out(name: str, suffix: str) -> Path:
-    """Path of an output beside its input: ratings.csv.gz becomes ratings.completed.csv."""
+    """Path of an output beside its input: ratings.csv.gz becomes ratings.completed.csv.
+
+    That of a table from standard input is standard output.
+    """
+    if name == STANDARD_STREAM:
+        return Path(STANDARD_STREAM)
     return Path(Path(name).parent, f"{stem_of(name)}.{suffix}.csv")
 
 
 def stem_of(name: str) -> str:
     """Name of a table's file without folder and endings."""
-    stem = Path(name).name
-    for ending in (".gz", ".zip", ".csv", ".tsv", ".txt", ".dat", ".data", ".parquet"):
+    stem = "stdin" if name == STANDARD_STREAM else Path(name).name
+    for ending in _ENDINGS:
         stem = stem[: -len(ending)] if stem.lower().endswith(ending) else stem
     return stem or "table"
 
@@ -161,6 +215,8 @@ def check_plotting() -> None:
 
 def check_writable(path: Path, force: bool) -> Path:
     """Raise before any work if a file cannot be written there."""
+    if str(path) == STANDARD_STREAM:
+        return path
     if path.is_dir():
         raise InputError(f"{path}: the output must be a file, but this is a folder")
     if path.exists() and not force:
@@ -178,8 +234,22 @@ def check_writable(path: Path, force: bool) -> Path:
     return path
 
 
+def is_printed(out: Path, as_json: bool) -> bool:
+    """Whether an output goes to standard output, which it cannot share with JSON."""
+    printed = str(out) == STANDARD_STREAM
+    if printed and as_json:
+        raise InputError("--json takes standard output, but so does the table; name an --out")
+    return printed
+
+
+def name_output(out: Path) -> str:
+    return "standard output" if str(out) == STANDARD_STREAM else str(out)
+
+
 def check_ending(path: Path) -> None:
     """Raise unless ``write_frame`` can write a file of this name."""
+    if str(path) == STANDARD_STREAM:
+        return
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
         raise InputError(
             f"{path}: the name must end in .csv, .tsv or .parquet, but ends in {path.suffix!r}"
@@ -187,7 +257,12 @@ def check_ending(path: Path) -> None:
 
 
 def write_frame(path: Path, frame: Any) -> None:
-    """Write a frame as CSV, TSV or Parquet, by the ending of the name."""
+    """Write a frame as CSV, TSV or Parquet, by the ending of the name; ``-`` is standard output."""
+    if str(path) == STANDARD_STREAM:
+        sys.stdout.flush()
+        frame.write_csv(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
     with whole_file(path) as target:
         if path.suffix.lower() == ".parquet":
             frame.write_parquet(target)

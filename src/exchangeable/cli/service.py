@@ -15,6 +15,7 @@ from exchangeable.cli.options import (
     FeatureFiles,
     Model,
     Seed,
+    check_exists,
     open_table,
     with_table_options,
 )
@@ -79,7 +80,7 @@ def serve(
     name, output = table or SAMPLE, Output(as_json=False)
     file = Path(f"{stem_of(name)}.db")
     if db is None and not file.exists():  # checked before the database is created
-        _check_exists(name)
+        check_exists(name)
     with closing(address.bind()) as bound, closing(Store.open(db or f"sqlite:///{file}")) as store:
         make = prepare_store(store, table, name, options, model, seed, device, output, features)
         output.line(f"reading {store.facts.source}")
@@ -91,13 +92,6 @@ def serve(
             f"serving {store.facts.source} at {url}, kept in {store.location}; Ctrl-C stops it"
         )
         run(engine, address, bound)
-
-
-def _check_exists(name: str) -> None:
-    from exchangeable.datasets import DATASETS
-
-    if name not in DATASETS and not Path(name).exists():
-        raise InputError(f"{name}: no such file")
 
 
 def prepare_store(
@@ -143,7 +137,7 @@ def prepare_store(
         data = open_table(name, options)[0] if store.is_empty else None
         if features:
             stored = store.read_table()[1] if data is None else data
-            frames = read_features(features, stored)
+            frames = read_features(features, stored, options.encoding)
             TableFeatures.of(stored, frames)  # raise what is wrong before the table is stored
             make = completer_factory(model, seed, device, frames)
     if data is not None and store.is_empty:

@@ -60,9 +60,11 @@ def train(
     steps: Steps = None,
     width: Annotated[int | None, typer.Option(help="Number of channels of every layer.")] = None,
     depth: Annotated[int | None, typer.Option(help="Number of layers.")] = None,
-    encoding: Annotated[
+    value_encoding: Annotated[
         str | None,
-        typer.Option(help="one-hot, or scale-free for tables of other scales too."),
+        typer.Option(
+            help="Encoding of values: one-hot, or scale-free for tables of other scales too."
+        ),
     ] = None,
     batch: Batch = None,
     batch_cells: BatchCells = None,
@@ -120,7 +122,7 @@ def train(
         output = Output(as_json, processes)
         read = _read_table(options, table, split).in_label_order()
         cells, notes = observed_cells(read, seed)
-        members = TableFeatures.of(read, read_features(features, read))
+        members = TableFeatures.of(read, read_features(features, read, options.encoding))
         notes = (*notes, *members.found)
         output.line(*notes)
         output.fact(notes=list(notes))
@@ -140,7 +142,7 @@ def train(
                 ),
                 members=members,
                 training=training,
-                encoding=encoding,  # type: ignore[arg-type]  # checked there
+                encoding=value_encoding,  # type: ignore[arg-type]  # checked there
                 width=width,
                 depth=depth,
                 resume=resume,
@@ -193,7 +195,7 @@ def finetune(
     training = replace(FINETUNING, **changed)
     completer = Completer(model, seed=seed, device=device, validation=validation)
     read = _read_table(options, table, split)
-    completer.fit_table(read, features=read_features(features, read))
+    completer.fit_table(read, features=read_features(features, read, options.encoding))
     output.line(*completer.notes_)
     output.fact(notes=list(completer.notes_))
     with progress_bar() as progress:

@@ -6,7 +6,7 @@ that the same table gives the same predictions in whatever sequence its rows com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -80,6 +80,7 @@ class Completer(Answers):
         *,
         features: Mapping[str, Any] | None = None,
         times: Any = None,
+        axes: Sequence[str | int] | None = None,
         progress: Progress = SILENT,
     ) -> Self:
         """Read the observed cells; only models that are trained take gradient steps.
@@ -89,10 +90,12 @@ class Completer(Answers):
         by the name of their axis: labels first, then numbers, dates, categories or lists of them
         ("Action|Comedy"); a frame whose columns are named by the labels holds similarities.
         Members that only have features can be predicted too. ``times`` are numbers or dates, one
-        per row; a frame may have them as a column.
+        per row; a frame may have them as a column. ``axes`` names the label columns of a frame,
+        where more than two are meant.
         """
         cells, values = check_input(X, y)
-        table = Table.of(cells, values, scale=self.scale, duplicates=self.duplicates, times=times)
+        options: dict[str, Any] = {"scale": self.scale, "duplicates": self.duplicates}
+        table = Table.of(cells, values, axes=axes, times=times, **options)
         return self.fit_table(table, features=features, progress=progress)
 
     def fit_table(

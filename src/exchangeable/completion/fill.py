@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -85,22 +86,29 @@ class FillRequest:
 
     @classmethod
     def of(
-        cls, table: Table, *, queries: Path | None = None, every: bool = False, limit: int = 2**62
+        cls,
+        table: Table,
+        *,
+        queries: Path | None = None,
+        every: bool = False,
+        limit: int = 2**62,
+        encoding: str | None = None,
     ) -> FillRequest:
         """Request the cells without a value, those of a file, or every cell of the table.
 
+        ``encoding`` is that of the file, by default UTF-8.
         Only rows that came from the user have further columns.
         """
         if queries is not None:
-            labels, times, others = read_queries(queries, table)
+            labels, times, others = read_queries(queries, table, encoding)
             names = table.prediction_columns(others.types)
             return cls(LabelledRows(labels), np.full(len(labels), np.nan), names, others, times)
         if every:
             return cls._every(table, limit)
         if len(table.values) == len(table):
             raise InputError(
-                "nothing to fill: every row has a value; ask for every cell (--all, or all=true "
-                "of a service), or for cells of your own (--queries FILE)"
+                "nothing to fill: every row has a value; choose all=True for every cell, or name "
+                "cells of your own with queries="
             )
         # In as few bytes as they need, so that the table may go.
         kinds = [np.min_scalar_type(size) for size in table.shape]
@@ -115,7 +123,7 @@ class FillRequest:
         if size > limit:
             raise InputError(
                 f"at most {limit:,} cells are written, but the table has {size:,}; raise "
-                f"--limit, or name the cells with --queries FILE"
+                f"limit=, or name the cells with queries="
             )
         values = np.full(size, np.nan)
         observed = table.is_observed
@@ -146,10 +154,13 @@ class FilledTable:
         """Return all rows."""
         return self._block(0, len(self.request.values), self._open_others())
 
-    def write_csv(self, path: str | Path, separator: str = ",") -> None:
-        with Path(path).open("wb") as file:
+    def write_csv(self, target: str | Path | BinaryIO, separator: str = ",") -> None:
+        """Write all rows to a file, or into one that is open."""
+        with ExitStack() as stack:
+            if isinstance(target, str | Path):
+                target = stack.enter_context(Path(target).open("wb"))
             for number, block in enumerate(self.blocks()):
-                block.write_csv(file, separator=separator, include_header=number == 0)
+                block.write_csv(target, separator=separator, include_header=number == 0)
 
     def write_parquet(self, path: str | Path) -> None:
         blocks = self.blocks()
@@ -210,19 +221,26 @@ def complete(
     axes: Sequence[str | int] | None = None,
     value: str | int | None = None,
     duplicates: Duplicates = "error",
+    missing: str | float | Sequence[str | float] = (),
+    decimal: str | None = None,
     seed: int = 0,
     device: str = "auto",
 ) -> Any:
     """Return a frame with the missing values filled in, and the ends of an 80 % interval.
 
-    ``axes`` names the label columns where there are more than two. Other columns are returned as
-    they came.
+    ``axes`` names the label columns where there are more than two, and ``missing`` further texts
+    and numbers that stand for a missing value. Other columns are returned as they came.
 
     >>> cells = {"user": ["a", "a", "b"], "film": ["x", "y", "x"]}
     >>> complete(pl.DataFrame({**cells, "rating": [4, 2, None]})).columns
     ['user', 'film', 'rating', 'low', 'high']
     """
-    table = Table.of(data, axes=axes, value=value, duplicates=duplicates)
+    options: dict[str, Any] = {"duplicates": duplicates, "missing": missing, "decimal": decimal}
+    table = Table.of(data, axes=axes, value=value, **options)
+    if table.is_observed.all():
+        raise InputError(
+            "nothing to fill: every row has a value; Completer.predict predicts other cells"
+        )
     request = FillRequest.of(table)
     completer = Completer(model, seed=seed, device=device).fit_table(table)
     filled = fill(completer.fitted_, request)

@@ -27,7 +27,7 @@ from exchangeable.ranking.ranker import PretrainedRanker
 from exchangeable.ranking.registry import RANKERS
 from exchangeable.ranking.single import SingleRanker
 from exchangeable.runtime import checkpoint
-from exchangeable.runtime.phrases import format_count
+from exchangeable.runtime.phrases import did_you_mean, format_count
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.config import TrainingConfig
@@ -287,4 +287,5 @@ def check_model(name: str) -> None:
     if name not in names and "/" not in name and not checkpoint.exists(name):
         raise InputError(
             f"model must be one of {', '.join(names)}, or a saved model's folder, but is {name!r}"
+            f"{did_you_mean(name, names)}"
         )

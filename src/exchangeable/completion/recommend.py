@@ -24,7 +24,8 @@ from exchangeable.completion.inputs import check_number, find_axis
 from exchangeable.completion.predictor import MEAN, read_predictions
 from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.update import read_new_cells, refresh, update
-from exchangeable.data.frames import frame_of, numbers_of
+from exchangeable.data.frames import frame_of
+from exchangeable.data.numerals import Numerals
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, column_of_label
@@ -223,7 +224,7 @@ def _split_ratings(
                 f"a mapping"
             )
         labels = {axes[0]: column_of(axes[0], list(ratings))}
-        values = numbers_of("ratings", column_of("rating", ratings.values()))
+        values = Numerals().convert("ratings", column_of("rating", ratings.values()))
     else:
         frame, _ = frame_of(ratings)
         if len(frame.columns) != len(axes) + 1:
@@ -233,7 +234,7 @@ def _split_ratings(
         names = axes if set(axes) <= set(frame.columns) else frame.columns[: len(axes)]
         labels = {axis: frame[name] for axis, name in zip(axes, names, strict=True)}
         (value,) = set(frame.columns) - set(names)
-        values = numbers_of("ratings", frame[value])
+        values = Numerals().convert("ratings", frame[value])
     return labels, values.to_numpy(writable=True)
 
 

@@ -1,6 +1,6 @@
 """Tables with labels: read and convert them, split them, describe them, label results again.
 
-``Table`` is the centre: ``build`` makes it from files (``text``, ``parquet``) and frames, and
+``Table`` is the centre: ``build`` makes it from files and frames, and
 ``vocabulary`` turns labels into codes. Nothing here needs torch.
 """
 

@@ -12,35 +12,59 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import Floats, Index
-from exchangeable.data import bad_lines, text, text_parser
 from exchangeable.data.column_roles import Roles, guess_roles
 from exchangeable.data.columns import Columns
 from exchangeable.data.duplicates import Rows, merge_duplicates
-from exchangeable.data.frames import frame_of, numbers_of, parse_times, times_column, times_of
+from exchangeable.data.frames import frame_of, parse_times, times_column, times_of
+from exchangeable.data.numerals import Numerals
 from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
-from exchangeable.data.parquet import is_parquet
-from exchangeable.data.table import Table
-from exchangeable.data.text import TextFile
+from exchangeable.data.table import Table, free_name
 from exchangeable.data.vocabulary import Vocabulary, column_of
 from exchangeable.errors import InputError
+from exchangeable.files import bad_lines, text, text_parser
+from exchangeable.files.comments import BLANKS
+from exchangeable.files.encoding import to_utf8
+from exchangeable.files.parquet import is_parquet
+from exchangeable.files.source import Source, open_source
+from exchangeable.files.text import TextFile
+from exchangeable.files.typed import is_excel, read_typed
 from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Scale
 
 _DEFAULTS = TableOptions()
 
+MIN_SINGLE_CELLS = 5
+"""Rows of a table from which on members that all have one cell are worth a warning."""
+
 
 def table_from_file(path: str | Path, options: TableOptions = _DEFAULTS) -> Table:
-    """Read a file: CSV, TSV, ``::``-separated or Parquet, plain, gzip or zip."""
-    return table_from_source(str(path), text.open_source(Path(path)), options)
+    """Read a file: delimited text, Parquet, Excel or JSON, plain, gzip or zip."""
+    return table_from_source(str(path), open_source(Path(path)), options)
 
 
-def table_from_source(name: str, source: text.Source, options: TableOptions = _DEFAULTS) -> Table:
+def table_from_source(name: str, source: Source, options: TableOptions = _DEFAULTS) -> Table:
     """Read a file that is not compressed, or the bytes of one; errors call it ``name``."""
-    if not is_parquet(source):
-        separator, header = options.separator, options.header
-        file = text.detect_layout(name, source, separator=separator, header=header)
-        return table_from_text(file, options)
+    if is_parquet(source):
+        return _table_from_parquet(name, source, options)
+    if not is_excel(source):
+        source = to_utf8(name, source, options.encoding)
+    frame = read_typed(name, source)
+    if frame is not None:
+        return _table_from_columns(name, frame, "polars", options, titled=True)
+    named = [c for c in (*(options.axes or ()), options.value, options.time) if isinstance(c, str)]
+    file = text.detect_layout(
+        name,
+        source,
+        separator=options.separator,
+        header=options.header,
+        titles=[title for title in named if not title.isdecimal()],
+    )
+    return table_from_text(file, options)
+
+
+def _table_from_parquet(name: str, source: Source, options: TableOptions) -> Table:
+    """Read a Parquet file block by block."""
     columns = Columns.of_parquet(name, source)
     roles = guess_roles(name, list(columns.types), options, titled=True)
     if roles.time_is_guessed and roles.time is not None:
@@ -48,8 +72,9 @@ def table_from_source(name: str, source: text.Source, options: TableOptions = _D
         if first is None or parse_times(first) is None:
             roles = roles.without_time()
     others = OtherColumns.of_parquet(name, source, columns.types, roles.returned)
-    columns = columns.as_numbers(roles.value, roles.time)
-    return _build(columns, others, "polars", roles, options)
+    numerals = _numerals(name, roles, options, titled=True)
+    columns = columns.as_numbers(roles.value, roles.time, numerals)
+    return _build(columns, others, "polars", roles, options, numerals)
 
 
 def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
@@ -58,38 +83,79 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
     if options.skip_bad_lines:
         file = bad_lines.without_bad_lines(file)
     roles = guess_roles(layout.name, layout.columns, options, titled=layout.header)
+    numerals = replace(
+        _numerals(layout.name, roles, options, titled=layout.header),
+        from_text=True,
+        guess_commas=layout.separator in (";", "\t", BLANKS),
+    )
     types: dict[str, Any] = dict.fromkeys(roles.axes, pl.String)
     if roles.value is not None:
-        types[roles.value] = pl.Float64
+        types[roles.value] = pl.Float64 if numerals.parsed_by_polars else pl.String
     if roles.time is not None:
         types[roles.time] = pl.String
-    frame, file = text_parser.parse_rows(file, types, options.skip_bad_lines)
+    frame, file = text_parser.parse_rows(file, types)
+    if roles.value is not None:
+        frame, file = _read_values(frame, file, roles.value, numerals, options.skip_bad_lines)
     frame, roles = _read_times(layout.name, frame, roles, file)
     others = OtherColumns.of_text(file, roles.returned)
     columns = Columns.of_frame(layout.name, frame, file)
-    return _build(columns, others, "polars", roles, options)
+    return _build(columns, others, "polars", roles, options, numerals)
+
+
+def _read_values(
+    frame: pl.DataFrame, file: TextFile, value: str, numerals: Numerals, skip: bool
+) -> tuple[pl.DataFrame, TextFile]:
+    """Convert the column of values to numbers; leave out rows where it is none, if asked."""
+    name = file.layout.name
+    if not skip:
+        where = Columns.of_frame(name, frame, file).where
+        return frame.with_columns(numerals.convert(name, frame[value], where)), file
+    numbers, wrong = numerals.split(name, frame[value])
+    wrong |= numbers.is_infinite().fill_null(False)
+    file = replace(file, bad=file.bad + int(wrong.sum()))
+    return text_parser.filter_rows(frame.with_columns(numbers), file, ~wrong)
 
 
 def table_from_frame(
     data: Any, values: Any = None, options: TableOptions = _DEFAULTS, times: Any = None
 ) -> Table:
     """Convert a frame, an array or a sparse matrix; with ``values`` every column is an axis."""
-    name = "data"
     frame, native = frame_of(data)
     titled = native not in ("numpy", "scipy") or values is not None
     if values is not None:
         frame, options = _with_values(frame, np.asarray(values), options)
     if times is not None:
         frame, options = _with_times(frame, times, options)
+    return _table_from_columns("data", frame, native, options, titled=titled)
+
+
+def _table_from_columns(
+    name: str, frame: pl.DataFrame, native: str, options: TableOptions, *, titled: bool
+) -> Table:
+    """Find the roles of a frame's columns, and convert values and times to numbers."""
     roles = guess_roles(name, frame.columns, options, titled=titled)
     others = OtherColumns.of_frame(frame, roles.returned)
+    numerals = _numerals(name, roles, options, titled=titled)
     columns = {axis: frame[axis] for axis in roles.axes}
     if roles.value is not None:
-        columns[roles.value] = numbers_of(name, frame[roles.value])
+        columns[roles.value] = numerals.convert(name, frame[roles.value])
     if roles.time is not None:
         columns[roles.time] = frame[roles.time]
     used, roles = _read_times(name, pl.DataFrame(columns), roles)
-    return _build(Columns.of_frame(name, used), others, native, roles, options)
+    return _build(Columns.of_frame(name, used), others, native, roles, options, numerals)
+
+
+def _numerals(name: str, roles: Roles, options: TableOptions, *, titled: bool) -> Numerals:
+    """Choose how values are read; a guessed column of texts may be an axis."""
+    numerals = Numerals.of(name, options)
+    if not roles.value_is_guessed or roles.value is None:
+        return numerals
+    axes = (*roles.axes, roles.value)
+    advice = f"axes={axes} takes it for an axis, value= names another value"
+    if not titled:
+        numbers = tuple(roles.columns.index(axis) + 1 for axis in axes)
+        advice = f"header=True takes the first line for titles, axes={numbers} it for an axis"
+    return replace(numerals, advice=advice)
 
 
 def table_from_cells(
@@ -148,7 +214,12 @@ def _read_times(
 
 
 def _build(
-    columns: Columns, others: OtherColumns, native: str, roles: Roles, options: TableOptions
+    columns: Columns,
+    others: OtherColumns,
+    native: str,
+    roles: Roles,
+    options: TableOptions,
+    numerals: Numerals,
 ) -> Table:
     """Number the labels, merge duplicates and find the scale."""
     duplicates = options.duplicates
@@ -170,7 +241,7 @@ def _build(
     if values is None:
         values = np.ones(columns.rows)
     rows, source, values, merge_notes = merge_duplicates(
-        columns, index, values, vocabularies, duplicates
+        columns, others, index, values, vocabularies, duplicates
     )
     index = index[rows]
     table = Table(
@@ -179,16 +250,28 @@ def _build(
         index=index,
         values=values,
         scale=Scale.of(values, options.scale),
-        value_name=roles.value,
+        value_name=free_name(roles.axes, "count") if duplicates == "count" else roles.value,
         times=None if times is None else times[source],
         time_name=roles.time,
         native=native,
         # Where no value is missing nothing is filled in, and a file need not be kept for it.
         others=_select_rows(others, rows) if np.isnan(values).any() else None,
     )
-    bad = columns.file.bad if columns.file else 0
-    skipped = (f"{format_count(bad, 'bad line')} skipped",) if bad else ()
-    return replace(table, found=(str(roles), *skipped, *merge_notes, table.summary()))
+    file = columns.file
+    skipped = (f"{format_count(file.bad, 'bad line')} skipped",) if file and file.bad else ()
+    notes = (*(file.notes if file else ()), *numerals.notes, *skipped, *merge_notes)
+    return replace(table, found=(str(roles), *notes, *_single_cells(table), table.summary()))
+
+
+def _single_cells(table: Table) -> tuple[str, ...]:
+    """Warn of an axis that numbers the rows: nothing can be learnt about its members."""
+    if table.order < 2 or len(table.values) < MIN_SINGLE_CELLS:
+        return ()
+    return tuple(
+        f"every member of {axis!r} has one cell, as if it numbered the rows; axes= names others"
+        for axis, size in zip(table.axes, table.shape, strict=True)
+        if size == len(table.values)
+    )
 
 
 def _select_rows(others: OtherColumns, rows: Rows) -> OtherColumns:

@@ -7,77 +7,13 @@ from dataclasses import dataclass, replace
 
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
-
-VALUE_NAMES = {
-    "rating",
-    "ratings",
-    "value",
-    "score",
-    "stars",
-    "weight",
-    "count",
-    "plays",
-    "affinity",
-    "measurement",
-    "target",
-    "y",
-}
-TIME_NAMES = {
-    "timestamp",
-    "day",
-    "month",
-    "year",
-    "time",
-    "date",
-    "datetime",
-    "ts",
-    "unixtime",
-    "created_at",
-}
-MEMBER_NAMES = {
-    "user",
-    "userid",
-    "user_id",
-    "item",
-    "itemid",
-    "item_id",
-    "movie",
-    "movieid",
-    "movie_id",
-    "film",
-    "filmid",
-    "film_id",
-    "artist",
-    "artistid",
-    "artist_id",
-    "tag",
-    "tagid",
-    "tag_id",
-    "drug",
-    "drugid",
-    "drug_id",
-    "protein",
-    "proteinid",
-    "protein_id",
-    "book",
-    "bookid",
-    "book_id",
-    "product",
-    "productid",
-    "product_id",
-    "row",
-    "column",
-    "customer",
-    "customer_id",
-    "query",
-    "document",
-    "student",
-    "question",
-    "member",
-}
-GUESSED_TIME_NAMES = TIME_NAMES - {"day", "month", "year"}
-"""Names of columns that are taken for the times of cells; a year may be that of a film."""
-KNOWN_NAMES = VALUE_NAMES | TIME_NAMES | MEMBER_NAMES
+from exchangeable.files.column_names import (
+    GUESSED_TIME_NAMES,
+    MEMBER_NAMES,
+    TIME_NAMES,
+    VALUE_NAMES,
+)
+from exchangeable.runtime.phrases import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -90,6 +26,8 @@ class Roles:
     time: str | None
     time_is_guessed: bool = False
     """Whether a column that holds no times is ignored rather than refused."""
+    value_is_guessed: bool = False
+    """Whether the value is the column after the labels, with a title that says nothing."""
 
     @property
     def returned(self) -> tuple[str | None, ...]:
@@ -100,7 +38,7 @@ class Roles:
         return replace(self, time=None)
 
     def __str__(self) -> str:
-        ignored = [c for c in self.columns if c not in (*self.returned, self.time)]
+        ignored = [c or "''" for c in self.columns if c not in (*self.returned, self.time)]
         value = f"value {self.value}" if self.value else "no value column: every row is a 1"
         parts = [f"axes {', '.join(self.axes)}", value]
         parts += [f"time {self.time}"] if self.time else []
@@ -120,9 +58,7 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
     else:
         members = [c for c in columns if titled and lower[c] in MEMBER_NAMES]
         free = [
-            c
-            for c in columns
-            if c not in (value, time) and not (titled and lower[c] in VALUE_NAMES | TIME_NAMES)
+            c for c in columns if c not in (value, time) and not (titled and _is_no_label(lower[c]))
         ]
         labels = members if len(members) >= 2 else free[:2]
     if not labels and axes is not None:
@@ -138,18 +74,27 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
         raise InputError(
             f"{name}: a column can be used once, but axes are {labels}, value {value}, time {time}"
         )
-    if value is None:
+    value_is_guessed = False
+    if options.duplicates == "count":
+        value = None  # what is counted has no value
+    elif value is None:
         rest = [c for c in columns if c not in labels and c != time]
         scored = [c for c in rest if titled and lower[c] in VALUE_NAMES]
         after = list(columns)[max(columns.index(c) for c in labels) + 1 :]
         timeless = [c for c in rest if c in after and not (titled and lower[c] in TIME_NAMES)]
         guess = scored or timeless
         value = guess[0] if guess else None
+        value_is_guessed = not scored
     guessed = options.time is None and titled
     if guessed:
         rest = [c for c in columns if c not in labels and c != value]
         time = next((c for c in rest if lower[c] in GUESSED_TIME_NAMES), None)
-    return Roles(tuple(columns), tuple(labels), value, time, guessed)
+    return Roles(tuple(columns), tuple(labels), value, time, guessed, value_is_guessed)
+
+
+def _is_no_label(title: str) -> bool:
+    """Whether a title in lower case says that a column holds values, times or row numbers."""
+    return title in VALUE_NAMES | TIME_NAMES or not title or title.startswith("unnamed:")
 
 
 def _find_column(name: str, columns: Sequence[str], choice: str | int) -> str:
@@ -161,5 +106,6 @@ def _find_column(name: str, columns: Sequence[str], choice: str | int) -> str:
     if not 1 <= number <= len(columns):
         raise InputError(
             f"{name}: a column is one of {', '.join(columns)}, or its number, but is {choice!r}"
+            f"{did_you_mean(text, columns)}"
         )
     return columns[number - 1]

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import Floats, Index
-from exchangeable.data import bad_lines, parquet
-from exchangeable.data.frames import numbers_of, times_of
-from exchangeable.data.text import Source, TextFile
+from exchangeable.data.frames import times_of
+from exchangeable.data.numerals import Numerals
 from exchangeable.data.vocabulary import Vocabulary, missing_labels
 from exchangeable.errors import InputError
+from exchangeable.files import bad_lines, parquet
+from exchangeable.files.source import Source
+from exchangeable.files.text import TextFile
 
 ROWS_PER_BLOCK = 2**22
 """A whole number of row groups as polars and pyarrow write them, so that none is read twice.
 
 On 10 M rows numbering took half the time that it took with blocks of 2^20.
 """
+
+
+Converter = Callable[[str, pl.Series, Callable[[int], str]], pl.Series]
+"""Converts a column of a source to numbers; errors name its rows by a function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +64,19 @@ class Columns:
 
         return cls(name, types, rows, blocks)
 
-    def as_numbers(self, value: str | None, time: str | None) -> Columns:
+    def as_numbers(self, value: str | None, time: str | None, numerals: Numerals) -> Columns:
         """Convert columns to floats, null where one is missing; raise if a type forbids it."""
-        converters = {value: numbers_of, time: times_of}
+        converters: dict[str | None, Converter] = {value: numerals.convert, time: times_of}
         for column, convert in converters.items():
             if column is not None:
-                convert(self.name, pl.Series(column, [], dtype=self.types[column]))
+                convert(self.name, pl.Series(column, [], dtype=self.types[column]), self.where)
 
         def blocks(column: str) -> Iterator[pl.Series]:
-            convert = converters.get(column)
+            convert, start = converters.get(column), 0
             for block in self.blocks(column):
-                yield block if convert is None else convert(self.name, block)
+                where = partial(_name_row, start)
+                yield block if convert is None else convert(self.name, block, where)
+                start += len(block)
 
         return replace(self, blocks=blocks)
 
@@ -113,3 +122,8 @@ class Columns:
                 )
             start += len(block)
         return out
+
+
+def _name_row(start: int, row: int) -> str:
+    """Name a row of a block that starts at another row."""
+    return f"row {start + row + 1}"

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from exchangeable.arrays.cells import Floats, Index, cell_keys
 from exchangeable.data.columns import Columns
+from exchangeable.data.frames import parse_times
 from exchangeable.data.options import Duplicates
+from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 from exchangeable.runtime.phrases import format_count
@@ -19,10 +21,12 @@ from exchangeable.runtime.phrases import format_count
 Rows = NDArray[np.int64] | slice
 
 _EVERY_ROW = slice(None)
+_TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 
 def merge_duplicates(
     columns: Columns,
+    others: OtherColumns,
     index: Index,
     values: Floats,
     vocabularies: Sequence[Vocabulary],
@@ -46,9 +50,11 @@ def merge_duplicates(
     if duplicates == "error":
         row = int(rows[int((~key.is_first_distinct()).arg_true()[0])])
         labels = [v.decode(index[row : row + 1, a])[0] for a, v in enumerate(vocabularies)]
+        advice = _axis_advice(others, [v.labels.name for v in vocabularies], rows, key)
         raise InputError(
             f"{columns.name}: {columns.where(row)}: every cell may come once, but "
-            f"{tuple(labels)} comes again; choose duplicates mean, last, first or max"
+            f"{tuple(labels)} comes again; {advice}choose duplicates mean, last, first, max, sum "
+            f"or count (how often each comes)"
         )
     frame = pl.DataFrame({"key": key, "value": values[rows], "row": rows})
     value, row_number = pl.col("value"), pl.col("row")
@@ -57,6 +63,8 @@ def merge_duplicates(
         "max": (value.max(), row_number.get(value.arg_max())),
         "first": (value.first(), row_number.first()),
         "last": (value.last(), row_number.last()),
+        "sum": (value.sum(), row_number.last()),
+        "count": (value.sum(), row_number.last()),  # each row has the value 1
     }[duplicates]
     merged = frame.group_by("key", maintain_order=True).agg(
         merged_value, row_number.first(), time_source.alias("source")
@@ -71,6 +79,18 @@ def merge_duplicates(
     source[positions] = merged["source"].to_numpy()
     note = f"{format_count(extra_rows, 'duplicate cell')} merged ({duplicates})"
     return remaining, source, new_values, (note, *notes)
+
+
+def _axis_advice(others: OtherColumns, axes: Sequence[str], rows: Index, key: pl.Series) -> str:
+    """Name a column of texts that tells the rows of repeated cells apart: it may be an axis."""
+    texts = [name for name, kind in others.types.items() if kind in _TEXT]
+    frame = others.open()(rows).select(texts)
+    for name in texts:
+        column = frame[name]
+        apart = pl.DataFrame([key, column.rename("label")]).is_unique().all()
+        if apart and not column.null_count() and parse_times(column) is None:
+            return f"if {name!r} is an axis, choose axes={(*axes, name)}, otherwise "
+    return ""
 
 
 def _find_repeated(index: Index, values: Floats, shape: tuple[int, ...]) -> tuple[Index, int, int]:

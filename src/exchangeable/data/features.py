@@ -182,8 +182,8 @@ class TableFeatures:
             for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True)
         )
         found = tuple(
-            f"features of {axis}: {'; '.join(features.found)}"
-            for axis, features in zip(table.axes, axes, strict=True)
+            f"features of {name}: {'; '.join([*features.found, *_warn_of_few(table, a, features)])}"
+            for a, (name, features) in enumerate(zip(table.axes, axes, strict=True))
             if features is not None
         )
         return cls(axes, found)
@@ -237,6 +237,16 @@ class TableFeatures:
             )
         ]
         return TableFeatures(tuple(axes), self.found)
+
+
+def _warn_of_few(table: Table, axis: int, features: MemberFeatures) -> list[str]:
+    """Warn if most members with cells have no features: their labels may be written otherwise."""
+    has_cells = table.cells_per_member(axis) > 0
+    described = int((has_cells & features.described).sum())
+    members = int(has_cells.sum())
+    if 2 * described >= members:
+        return []
+    return [f"only {described:,} of {members:,} members with cells are among them; check labels"]
 
 
 def check_frames(table: Table, frames: Mapping[str, Any] | None) -> None:

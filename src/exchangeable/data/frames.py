@@ -1,4 +1,4 @@
-"""Frames of any kind in, polars inside, the same kind out, by narwhals; and columns as numbers."""
+"""Frames of any kind in, polars inside, the same kind out, by narwhals; and columns as times."""
 
 from __future__ import annotations
 
@@ -64,23 +64,6 @@ def _polars_series(column: Any, name: str) -> pl.Series:
             f"numbers, texts, dates or booleans are needed in {name!r}, but it holds "
             f"{column.dtype} ({type(error).__name__})"
         ) from None
-
-
-def numbers_of(name: str, column: pl.Series) -> pl.Series:
-    """Convert a column to floats; NaN is a missing value, as in pandas."""
-    if column.dtype == pl.Boolean:
-        raise InputError(
-            f"{name}: numbers are needed in {column.name!r}, but it holds booleans; write 1 and 0"
-        )
-    if column.dtype == pl.Object and all(
-        isinstance(v, int | float) and not isinstance(v, bool) for v in column if v is not None
-    ):
-        column = pl.Series(column.name, [None if v is None else float(v) for v in column])
-    if column.dtype != pl.Null and not column.dtype.is_numeric():
-        raise InputError(
-            f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}"
-        )
-    return column.cast(pl.Float64).fill_nan(None)
 
 
 def times_of(

@@ -5,13 +5,14 @@ The command line fills them in before it loads polars, so nothing heavy is impor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from exchangeable.values.scale import Kind
 
-Duplicates = Literal["error", "mean", "last", "first", "max"]
+Duplicates = Literal["error", "mean", "last", "first", "max", "sum", "count"]
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,21 @@ class TableOptions:
     header: bool | None = None
     """Whether the first line holds the names of the columns."""
     duplicates: Duplicates = "error"
-    """The value of a cell that comes more than once."""
+    """The value of a cell that comes more than once; ``count`` is how often it comes."""
     scale: Kind | None = None
     at_least: float | None = None
     """The value from which on cells are positives; lower ones are left out."""
     skip_bad_lines: bool = False
     """Whether to skip lines that do not fit, and values that are not numbers."""
+    missing: tuple[str, ...] = ()
+    """Texts and numbers that stand for a missing value, beside NA, null, ? and the like."""
+    decimal: str | None = None
+    """The decimal mark of values, a point or a comma."""
+    encoding: str | None = None
+    """The encoding of a text file; by default UTF-8, or UTF-16 if a byte-order mark says so."""
+
+
+def missing_texts(missing: str | float | Sequence[str | float]) -> tuple[str, ...]:
+    """Write one or several words for missing values as texts."""
+    words = [missing] if isinstance(missing, str | int | float) else missing
+    return tuple(str(word) for word in words)

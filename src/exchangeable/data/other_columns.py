@@ -14,10 +14,11 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import Index
-from exchangeable.data import parquet
-from exchangeable.data.text import Source, TextFile
-from exchangeable.data.text_parser import parse
 from exchangeable.errors import InputError
+from exchangeable.files import parquet
+from exchangeable.files.source import Source
+from exchangeable.files.text import TextFile
+from exchangeable.files.text_parser import parse
 
 ReadRows = Callable[[Index], pl.DataFrame]
 """Returns some rows of the input, ascending."""

@@ -7,23 +7,29 @@ from pathlib import Path
 import polars as pl
 
 from exchangeable.arrays.cells import Floats
-from exchangeable.data import parquet, text
 from exchangeable.data.frames import times_of
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table
-from exchangeable.data.text_parser import parse
 from exchangeable.errors import InputError
+from exchangeable.files import text
+from exchangeable.files.encoding import to_utf8
+from exchangeable.files.source import Source, open_source
+from exchangeable.files.text_parser import parse, parse_rows
+from exchangeable.files.typed import is_excel, read_typed
 
 
-def read_queries(path: Path, table: Table) -> tuple[pl.DataFrame, Floats | None, OtherColumns]:
+def read_queries(
+    path: Path, table: Table, encoding: str | None = None
+) -> tuple[pl.DataFrame, Floats | None, OtherColumns]:
     """Read the labels of cells, in columns named as the axes or else the first, and the others.
 
     Times are those of the table's time column (R,), NaN where a row has none; None without it.
     """
-    source = text.open_source(path)
-    if parquet.is_parquet(source):
-        frame = parquet.read_whole(str(path), source)
-    else:
+    source = open_source(path)
+    if not is_excel(source):
+        source = to_utf8(str(path), source, encoding)
+    frame = read_typed(str(path), source)
+    if frame is None:
         frame = _read_text(str(path), source, table)
     try:
         columns = table.label_columns(frame)
@@ -49,7 +55,7 @@ def _read_times(name: str, frame: pl.DataFrame, time: str | None) -> Floats | No
     return times_of(name, frame[time]).to_numpy(writable=True)
 
 
-def _read_text(name: str, source: text.Source, table: Table) -> pl.DataFrame:
+def _read_text(name: str, source: Source, table: Table) -> pl.DataFrame:
     """Read all columns as text; the first line is a header if it names an axis, or looks so."""
     headless = text.detect_layout(name, source, header=False)
     first, _ = parse(headless, dict.fromkeys(headless.layout.columns, pl.String))
@@ -61,5 +67,5 @@ def _read_text(name: str, source: text.Source, table: Table) -> pl.DataFrame:
             file = text.detect_layout(name, source)
         except InputError:  # one line alone, or names that repeat: no header
             file = headless
-    frame, _ = parse(file, dict.fromkeys(file.layout.columns, pl.String))
+    frame, _ = parse_rows(file, dict.fromkeys(file.layout.columns, pl.String))
     return frame

@@ -114,7 +114,7 @@ def by_time(table: Table, *, test: float = 0.1, validation: float = 0.0) -> Spli
     _check_shares(test=test, validation=validation)
     if table.times is None:
         raise InputError(
-            "a split by time needs a time column, but the table has none; time (--time) names it"
+            "a split by time needs a time column, but the table has none; time= names it"
         )
     times = table.times[table.is_observed]
     if np.isnan(times).any():

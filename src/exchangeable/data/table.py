@@ -21,7 +21,7 @@ from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, Mask, cell_
 from exchangeable.data.cell_order import sort_by_cell
 from exchangeable.data.frames import frame_of, native_frame
 from exchangeable.data.options import Duplicates as Duplicates
-from exchangeable.data.options import TableOptions
+from exchangeable.data.options import TableOptions, missing_texts
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
@@ -73,10 +73,14 @@ class Table:
         duplicates: Duplicates = "error",
         scale: Kind | None = None,
         skip_bad_lines: bool = False,
+        missing: str | float | Sequence[str | float] = (),
+        decimal: str | None = None,
+        encoding: str | None = None,
     ) -> Table:
-        """Read a file: CSV, TSV, ``::``-separated or Parquet, plain, gzip or zip.
+        """Read a file: delimited text, Parquet, Excel or JSON, plain, gzip or zip.
 
-        Columns may be given by name, or by number from 1. ``axes`` are the label columns.
+        Columns may be given by name, or by number from 1. ``axes`` are the label columns, and
+        ``missing`` further texts or numbers that stand for a missing value.
         """
         from exchangeable.data import build
 
@@ -89,6 +93,9 @@ class Table:
             duplicates=duplicates,
             scale=scale,
             skip_bad_lines=skip_bad_lines,
+            missing=missing_texts(missing),
+            decimal=decimal,
+            encoding=encoding,
         )
         return build.table_from_file(path, options)
 
@@ -103,6 +110,8 @@ class Table:
         duplicates: Duplicates = "error",
         scale: Kind | None = None,
         times: Any = None,
+        missing: str | float | Sequence[str | float] = (),
+        decimal: str | None = None,
     ) -> Table:
         """Convert a pandas, polars or pyarrow frame, a numpy array (R, D) or a scipy sparse matrix.
 
@@ -117,6 +126,8 @@ class Table:
             time=time,
             duplicates=duplicates,
             scale=scale,
+            missing=missing_texts(missing),
+            decimal=decimal,
         )
         return build.table_from_frame(data, values, options, times)
 
@@ -166,8 +177,8 @@ class Table:
         Names differ from those of the axes and of ``others``, which are written beside them.
         """
         taken = {*self.axes, *others, self.value_name}
-        value = self.value_name or _free_name(taken, "value", "answer")
-        low, high = (_free_name({*taken, value}, end, f"{end} end") for end in ("low", "high"))
+        value = self.value_name or free_name(taken, "value", "answer")
+        low, high = (free_name({*taken, value}, end, f"{end} end") for end in ("low", "high"))
         return value, low, high
 
     def cells_per_member(self, axis: int) -> Index:
@@ -303,7 +314,7 @@ class Table:
         return " x ".join(f"{n:,} {axis}" for n, axis in zip(self.shape, self.axes, strict=True))
 
 
-def _free_name(taken: Container[str | None], *names: str) -> str:
+def free_name(taken: Container[str | None], *names: str) -> str:
     """Return the first of the names that is not taken, or else the last one with a number."""
     numbered = (f"{names[-1]} {number}" for number in count(2))
     return next(name for name in chain(names, numbered) if name not in taken)

@@ -18,6 +18,7 @@ from exchangeable.datasets import (
 )
 from exchangeable.datasets.source import Dataset, Source
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -83,5 +84,8 @@ def fetch(name: str) -> list[dict[str, str]]:
 
 def _entry(name: str) -> Entry:
     if name not in DATASETS:
-        raise InputError(f"a dataset is one of {', '.join(DATASETS)}, but this is {name!r}")
+        raise InputError(
+            f"a dataset is one of {', '.join(DATASETS)}, but this is {name!r}"
+            f"{did_you_mean(name, DATASETS)}"
+        )
     return DATASETS[name]

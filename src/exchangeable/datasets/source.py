@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from exchangeable.data.features import MemberFeatures
 from exchangeable.data.splits import Split
 from exchangeable.data.table import Table
-from exchangeable.data.text import Layout, TextFile
 from exchangeable.datasets.checksums import SHA256
 from exchangeable.errors import InputError
+from exchangeable.files.text import Layout, TextFile
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def evaluate_ranking(
     if table.order != 2 or table.scale.kind != "positives":
         raise InputError(
             f"lists are evaluated on positives of two axes, but this table has {table.order} and "
-            f"{table.scale}; --at-least makes positives of values"
+            f"{table.scale}; Table.at_least makes positives of values"
         )
     if split not in published:  # a published split names cells by position
         table = table.in_label_order()

@@ -59,6 +59,6 @@ def explain_out_of_memory() -> Iterator[None]:
 
 
 _ADVICE = (
-    "out of memory; let a step see fewer cells (batch 'uniform' with batch_cells, on the command "
-    "line --batch uniform --batch-cells 20000), or take a smaller width"
+    "out of memory; let a step see fewer cells (batch='uniform' with batch_cells=20000), or take a "
+    "smaller width"
 )

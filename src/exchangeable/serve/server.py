@@ -61,8 +61,8 @@ class Address:
     def __post_init__(self) -> None:
         if not self._is_local and self.token is None and not self.anyone:
             raise InputError(
-                f"at {self.host} anyone could read and change the table: give a token "
-                f"(--token-file), or --anyone to allow it"
+                f"at {self.host} anyone could read and change the table: give one with "
+                f"token=, or choose anyone=True to allow it"
             )
 
     @property

@@ -15,13 +15,13 @@ from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import FilledTable, FillRequest, fill
 from exchangeable.completion.predictor import read_predictions
-from exchangeable.data import parquet
 from exchangeable.data.build import table_from_source
 from exchangeable.data.options import TableOptions
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.summary import busiest_members, describe, mean_table
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.files import parquet
 from exchangeable.serve.facts import MAX_LABEL_LENGTH
 from exchangeable.serve.parquet_size import NotParquet, measure
 
@@ -59,6 +59,10 @@ class Upload:
         if rows > max_rows:
             raise InputError(f"{NAME} may have at most {max_rows:,} rows, but has {rows:,}")
         table = table_from_source(NAME, self.content, self.options)
+        if len(table.values) > max_rows:  # JSON may have them all in one line
+            raise InputError(
+                f"{NAME} may have at most {max_rows:,} rows, but has {len(table.values):,}"
+            )
         for axis, vocabulary in zip(table.axes, table.vocabularies, strict=True):
             lengths = vocabulary.labels.cast(pl.String).str.len_chars()
             longest = int(lengths.to_numpy().max(initial=0))

@@ -13,6 +13,7 @@ from exchangeable.models.configs import (
     build,
 )
 from exchangeable.runtime.interruption import explain_out_of_memory
+from exchangeable.runtime.phrases import did_you_mean
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.codecs import Codec
 
@@ -90,7 +91,10 @@ def find_recipe(name: str) -> Recipe:
     """Return the recipe of this name."""
     check_renamed(name)
     if name not in RECIPES:
-        raise InputError(f"a recipe is one of {', '.join(RECIPES)}, but this is {name!r}")
+        raise InputError(
+            f"a recipe is one of {', '.join(RECIPES)}, but this is {name!r}"
+            f"{did_you_mean(name, RECIPES)}"
+        )
     return RECIPES[name]
 
 

@@ -17,8 +17,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from exchangeable.data.text import Layout, TextFile
-from exchangeable.errors import InputError
+from exchangeable.files.encoding import decode
+from exchangeable.files.source import read_all
+from exchangeable.files.text import Layout, TextFile
 
 _LONE_RETURN = re.compile("\r(?!\n)")
 _RETURN = "\ue00d"  # replaces a lone return while records are counted; of the private-use area
@@ -130,12 +131,4 @@ def _records(file: TextFile, strict: bool = False) -> Any:
 
 
 def _decode(file: TextFile) -> str:
-    """Decode the whole text, never with letters replaced."""
-    content = file.source if isinstance(file.source, bytes) else file.source.read_bytes()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise InputError(
-            f"{file.layout.name}: line {line}: text must be UTF-8; convert the file first"
-        ) from None
+    return decode(file.layout.name, read_all(file.source))

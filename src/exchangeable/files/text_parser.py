@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from exchangeable.data import bad_lines
-from exchangeable.data.text import TextFile
 from exchangeable.errors import InputError
+from exchangeable.files import bad_lines
+from exchangeable.files.text import TextFile
 
 Types = dict[str, type[pl.DataType] | pl.DataType]
 
@@ -18,8 +18,9 @@ Types = dict[str, type[pl.DataType] | pl.DataType]
 def parse(file: TextFile, types: Types) -> tuple[pl.DataFrame, TextFile]:
     """Parse the named columns as the given types; raise with its number if a line does not fit.
 
-    Quotes in the midst of a field are part of the text. polars does not read them so, and a file
-    that has them is rewritten with every field quoted.
+    If a column of numbers holds anything else, all columns are texts. Quotes in the midst of a
+    field are part of the text. polars does not read them so, and a file that has them is rewritten
+    with every field quoted.
     """
     if bad_lines.has_stray_quotes(file) and bad_lines.first_misfit(file) is None:
         file = bad_lines.without_bad_lines(file)  # all are good
@@ -31,7 +32,9 @@ def parse(file: TextFile, types: Types) -> tuple[pl.DataFrame, TextFile]:
     except pl.exceptions.NoDataError:
         raise InputError(f"{layout.name}: rows are needed, but there are none") from None
     except pl.exceptions.PolarsError as error:
-        raise _explain_failure(file, types, error) from None
+        if any(kind != pl.String for kind in types.values()):
+            return parse(file, dict.fromkeys(types, pl.String))
+        raise _explain_failure(file, error) from None
     empty = frame[last].is_null()
     short = bad_lines.first_short(file, empty.arg_true(), len(frame)) if empty.any() else None
     if short is not None:
@@ -42,23 +45,14 @@ def parse(file: TextFile, types: Types) -> tuple[pl.DataFrame, TextFile]:
     return frame, file
 
 
-def parse_rows(file: TextFile, types: Types, skip: bool) -> tuple[pl.DataFrame, TextFile]:
-    """Parse without blank lines; with ``skip`` also without values that are not finite numbers."""
-    if not skip:
-        frame, file = parse(file, types)
-        filled = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series()
-        return _filter_rows(frame, file, filled)
-    frame, file = parse(file, dict.fromkeys(types, pl.String))
-    for column in [name for name, kind in types.items() if kind == pl.Float64]:
-        written = frame[column]
-        number = written.str.strip_chars().cast(pl.Float64, strict=False)
-        wrong = written.is_not_null() & (number.is_null() | ~number.is_finite())
-        file = replace(file, bad=file.bad + int(wrong.sum()))
-        frame, file = _filter_rows(frame.with_columns(number), file, ~wrong)
-    return frame, file
+def parse_rows(file: TextFile, types: Types) -> tuple[pl.DataFrame, TextFile]:
+    """Parse without blank lines."""
+    frame, file = parse(file, types)
+    filled = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series()
+    return filter_rows(frame, file, filled)
 
 
-def _filter_rows(
+def filter_rows(
     frame: pl.DataFrame, file: TextFile, rows: pl.Series
 ) -> tuple[pl.DataFrame, TextFile]:
     """Select rows by mask; the file keeps the line and the position of each."""
@@ -93,30 +87,16 @@ def _read_csv(file: TextFile, types: Types) -> pl.DataFrame:
     ).rename({names[position]: layout.columns[position] for position in positions})
 
 
-def _explain_failure(file: TextFile, types: Types, error: Exception) -> InputError:
+def _explain_failure(file: TextFile, error: Exception) -> InputError:
     """Say which line polars could not parse, and why."""
     layout = file.layout
     misfit = bad_lines.first_misfit(file)
-    if misfit is not None and misfit[1] == 0:
-        return InputError(f"{layout.name}: line {misfit[0]}: a quote is opened and not closed")
-    if misfit is not None:
-        line, fields = misfit
-        return InputError(
-            f"{layout.name}: line {line}: {len(layout.columns)} fields are needed, but there "
-            f"are {fields}"
-        )
-    for name, kind in types.items():
-        if kind == pl.Float64:
-            try:
-                text = _read_csv(file, {name: pl.String})[name]
-            except pl.exceptions.PolarsError:
-                break
-            number = text.str.strip_chars().cast(pl.Float64, strict=False)
-            wrong = (text.is_not_null() & number.is_null()).arg_true()
-            if len(wrong):
-                row = int(wrong[0])
-                return InputError(
-                    f"{layout.name}: line {bad_lines.line_of(file, row)}: a number is needed in "
-                    f"{name!r}, but this is {text[row]!r}"
-                )
-    return InputError(f"{layout.name}: cannot be parsed ({str(error).splitlines()[0]})")
+    if misfit is None:
+        return InputError(f"{layout.name}: cannot be parsed ({str(error).splitlines()[0]})")
+    line, fields = misfit
+    if fields == 0:
+        return InputError(f"{layout.name}: line {line}: a quote is opened and not closed")
+    return InputError(
+        f"{layout.name}: line {line}: {len(layout.columns)} fields are needed, but there are "
+        f"{fields}"
+    )

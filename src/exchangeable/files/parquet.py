@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import polars as pl
 
-from exchangeable.data.text import Source
 from exchangeable.errors import InputError
+from exchangeable.files.source import Source
 
 
 def is_parquet(source: Source) -> bool:

@@ -1,0 +1,219 @@
+"""Numerals: values as people write them, with words for missing ones, yes and no, and commas."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from exchangeable.data.frames import parse_dates
+from exchangeable.data.options import TableOptions
+from exchangeable.errors import InputError
+from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS
+from exchangeable.runtime.phrases import format_count
+
+_COMMA = r"^[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?$"
+_WHOLE = r"^[+-]?[0-9]+(?:[eE][+-]?[0-9]+)?$"
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(([,.' _])[0-9]{3})(\2[0-9]{3})*([.,][0-9]*)?")
+_MAX_WORDS = 5  # that a note lists
+
+Where = Callable[[int], str]
+
+
+def name_row(row: int) -> str:
+    return f"row {row + 1}"
+
+
+@dataclass
+class Numerals:
+    """Converts the values of a table to numbers, block by block, and counts what was no number."""
+
+    missing: tuple[str, ...] = ()
+    """Further texts and numbers that stand for a missing value."""
+    decimal: str | None = None
+    """The decimal mark; None for a point, or a comma where that is guessed."""
+    from_text: bool = False
+    """Whether values come from a text file, where NaN is a word that somebody wrote."""
+    guess_commas: bool = False
+    """Whether a comma is the decimal mark if all values are written so."""
+    of_table: bool = False
+    """Whether values are those of a table, whose options errors may name."""
+    advice: str = ""
+    """What to do if most values are texts."""
+    missing_seen: Counter[str] = field(default_factory=Counter)
+    """Words for missing values, and how often each came."""
+    truths_seen: Counter[str] = field(default_factory=Counter)
+    """Words for 1 and 0."""
+    other_numbers: bool = False
+    """Whether numbers other than 0 and 1 came."""
+
+    @classmethod
+    def of(cls, name: str, options: TableOptions) -> Numerals:
+        if options.decimal not in (None, ".", ","):
+            raise InputError(
+                f"{name}: the decimal mark must be '.' or ',', but is {options.decimal!r}"
+            )
+        return cls(options.missing, options.decimal, of_table=True)
+
+    @property
+    def parsed_by_polars(self) -> bool:
+        """Whether numbers may be parsed from text by polars, which is fast."""
+        return self.decimal != ","
+
+    def convert(self, name: str, column: pl.Series, where: Where = name_row) -> pl.Series:
+        """Convert a column to floats, null where a value is missing; raise at the first other text.
+
+        Errors call the source of the column ``name``, and a row as ``where`` does.
+        """
+        numbers, wrong = self.split(name, column)
+        if wrong.any():
+            row = int(wrong.arg_max() or 0)
+            mostly = int(wrong.sum()) * 2 > len(column) - column.null_count()
+            advice = self._advise(str(column[row]), column.name, mostly)
+            raise InputError(
+                f"{name}: {where(row)}: a number is needed in {column.name!r}, but this is "
+                f"{_shorten(str(column[row]))!r}{advice}"
+            )
+        return numbers
+
+    def split(self, name: str, column: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Convert a column to floats, and mark what is neither a number nor missing."""
+        if column.dtype == pl.Boolean:
+            self.truths_seen.update(_count(column.drop_nulls().cast(pl.String)))
+        if column.dtype == pl.Object:
+            texts = [None if value is None else str(value) for value in column]
+            column = pl.Series(column.name, texts, dtype=pl.String)
+        if column.dtype in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        if column.dtype == pl.String:
+            return self._split_texts(column)
+        if column.dtype.is_temporal():
+            raise InputError(
+                f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}; "
+                f"time={column.name!r} takes it for times, and value= names the values"
+            )
+        if not column.dtype.is_numeric() and column.dtype not in (pl.Boolean, pl.Null):
+            raise InputError(
+                f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}"
+            )
+        if self.from_text and column.dtype.is_float() and column.is_nan().any():
+            self.missing_seen["nan"] += int(column.is_nan().sum())
+        numbers = column.cast(pl.Float64).fill_nan(None)
+        return self._without_named(numbers), pl.repeat(False, len(column), eager=True)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what was read otherwise than it was written."""
+        notes = []
+        if self.decimal == ",":
+            notes.append("values with decimal commas")
+        if self.truths_seen:
+            words = sorted(self.truths_seen, key=lambda word: (-TRUTH_WORDS[word.lower()], word))
+            notes.append(f"values written as {_list(words)}, read as 1 and 0")
+        if self.missing_seen:
+            words = sorted(self.missing_seen, key=lambda word: (-self.missing_seen[word], word))
+            count = format_count(self.missing_seen.total(), "value")
+            notes.append(f"{count} written as {_list(words)}, read as missing")
+        return tuple(notes)
+
+    def _split_texts(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
+        text = column.str.strip_chars()
+        text = text.set(text == "", None)
+        missing = text.str.to_lowercase().is_in(MISSING_WORDS) | text.is_in(list(self.missing))
+        missing = missing.fill_null(False)
+        self.missing_seen.update(_count(text.filter(missing)))
+        text = text.set(missing, None)
+        if self.guess_commas and self.decimal is None and _has_decimal_commas(text):
+            self.decimal = ","
+        truths = text.str.to_lowercase().replace_strict(
+            TRUTH_WORDS, default=None, return_dtype=pl.Float64
+        )
+        numbers = self._without_named(self._parse(text))
+        truth = truths.is_not_null()
+        wrong = text.is_not_null() & ~truth & ~numbers.is_finite().fill_null(False)
+        wrong &= ~self._is_named(self._parse(text))
+        self.truths_seen.update(_count(text.filter(truth)))
+        other = numbers.is_not_null() & ~numbers.is_in([0.0, 1.0])
+        self.other_numbers |= bool((other & ~wrong).any())
+        if self.truths_seen and self.other_numbers:
+            wrong |= truth if truth.any() else other  # the words may be in blocks before
+        return pl.select(pl.coalesce(truths, numbers)).to_series().rename(column.name), wrong
+
+    def _parse(self, text: pl.Series) -> pl.Series:
+        if self.decimal == ",":
+            text = text.set(text.str.contains(".", literal=True).fill_null(False), "")
+            text = text.str.replace(",", ".", literal=True)
+        return text.cast(pl.Float64, strict=False)
+
+    def _is_named(self, numbers: pl.Series) -> pl.Series:
+        """Mark the numbers that stand for a missing value, such as -999."""
+        named = [float(text) for text in self.missing if _is_number(text)]
+        return numbers.is_in(named).fill_null(False)
+
+    def _without_named(self, numbers: pl.Series) -> pl.Series:
+        named = self._is_named(numbers)
+        if not named.any():
+            return numbers
+        counts = numbers.filter(named).value_counts().iter_rows()
+        self.missing_seen.update({f"{number:g}": count for number, count in counts})
+        return numbers.set(named, None)
+
+    def _advise(self, text: str, column: str, mostly: bool) -> str:
+        """Say what to do about a value that is no number."""
+        stripped = text.strip()
+        if stripped.lower() in TRUTH_WORDS:
+            return " among numbers"
+        if self.truths_seen and _is_number(stripped):
+            return " among words for yes and no"
+        if not self.of_table:
+            return ""
+        if _THOUSANDS.fullmatch(stripped):
+            doubt = self.decimal is None and stripped.count(",") == 1 and "." not in stripped
+            other = f", or choose decimal=',' if it is {stripped.replace(',', '.')}"
+            return f"; write it without thousands separators{other if doubt else ''}"
+        if self.decimal == "," and "." in stripped:
+            return "; the decimal mark is a comma"
+        if re.match(_COMMA, stripped):
+            return "; decimal=',' reads decimal commas"
+        if parse_dates(pl.Series([stripped])) is not None:
+            return f"; time={column!r} takes it for times, and value= names the values"
+        if mostly and self.advice:
+            return f"; {self.advice}"
+        if re.search("[0-9]", stripped):
+            return "; write a plain number"
+        return f"; missing={stripped!r} reads it as missing" if len(stripped) <= 20 else ""
+
+
+def _has_decimal_commas(text: pl.Series) -> bool:
+    """Whether all values are written as 3,5 or 3, and some comma cannot separate thousands."""
+    text = text.drop_nulls()
+    comma = text.str.contains(_COMMA)
+    if not comma.any() or not (comma | text.str.contains(_WHOLE)).all():
+        return False
+    return not text.filter(comma).str.contains(r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$").all()
+
+
+def _count(text: pl.Series) -> dict[str, int]:
+    return dict(text.value_counts().iter_rows())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _list(words: list[str]) -> str:
+    shown = words[:_MAX_WORDS]
+    if len(words) > len(shown):
+        return f"{', '.join(shown)} and others"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,51 @@
+"""Headers: tell a first line of titles from a row."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from exchangeable.files.column_names import KNOWN_NAMES
+from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS
+
+_AMOUNT = re.compile(r"\W?\d[\d.,:/']*\W?")  # $4, 40% or 1.234,5: a value, though no number
+_DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def looks_like_header(rows: list[list[str]]) -> bool:
+    """Whether two titles are well known, or one is above a column of values, and none is one."""
+    titles = {title.strip().lower() for title in rows[0]}
+    if len(titles & KNOWN_NAMES) >= 2:
+        return True
+    # The column of row numbers that pandas writes has no title.
+    if any(not title.strip() for title in rows[0][1:]):
+        return False
+    if any(_is_numeral(title) or _DATE.match(title) for title in rows[0]):
+        return False
+    below = [row for row in rows[1:] if len(row) == len(rows[0])]
+    columns = range(len(rows[0]))
+    return bool(titles & KNOWN_NAMES) or any(
+        _is_title(rows[0][column], [row[column].strip().lower() for row in below])
+        for column in columns
+    )
+
+
+def _is_title(title: str, below: list[str]) -> bool:
+    """Whether a field is above numbers, dates, or words for yes and no, of which it is none."""
+    fields = [field for field in below if field and field not in MISSING_WORDS]
+    lower = title.strip().lower()
+    if not fields or lower in TRUTH_WORDS or lower in MISSING_WORDS or _AMOUNT.fullmatch(lower):
+        return False
+    return (
+        all(_is_numeral(field) for field in fields)
+        or all(field in TRUTH_WORDS for field in fields)
+        or all(_DATE.match(field) for field in fields)
+    )
+
+
+def _is_numeral(field: str) -> bool:
+    """Whether a field is a finite number; "nan" and "inf" are as likely to be labels."""
+    try:
+        return math.isfinite(float(field.replace(",", ".", 1)))
+    except ValueError:
+        return False

@@ -1,0 +1,94 @@
+"""Files whose columns have types of their own: Parquet, Excel and JSON, each read whole."""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import polars as pl
+
+from exchangeable.errors import InputError
+from exchangeable.files import parquet
+from exchangeable.files.source import Source, read_all, read_start
+
+_ZIP, _OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+_EXCEL_ENGINES = {"fastexcel": "calamine", "openpyxl": "openpyxl"}
+
+
+def read_typed(name: str, source: Source) -> pl.DataFrame | None:
+    """Read a Parquet, Excel or JSON file; None if a file is none of them."""
+    if parquet.is_parquet(source):
+        return parquet.read_whole(name, source)
+    if is_excel(source):
+        return _read_excel(name, source)
+    return _read_json(name, source) if is_json(source) else None
+
+
+def is_excel(source: Source) -> bool:
+    """Whether a file is a spreadsheet; other archives are unpacked when they are opened."""
+    return read_start(source).startswith((_ZIP, _OLE))
+
+
+def is_json(source: Source) -> bool:
+    """Whether a file holds a JSON object per line, or an array of them."""
+    start = read_start(source).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if isinstance(source, Path) and source.suffix.lower() in (".json", ".jsonl", ".ndjson"):
+        return True
+    if start.startswith(b"["):
+        return start[1:].lstrip().startswith(b"{")
+    if not start.startswith(b"{"):
+        return False
+    try:
+        return isinstance(json.loads(start.split(b"\n", 1)[0]), dict)
+    except ValueError:
+        return False
+
+
+def _read_excel(name: str, source: Source) -> pl.DataFrame:
+    if read_start(source).startswith(_OLE):
+        raise InputError(f"{name}: .xlsx or CSV is needed, but this is .xls; save it as one")
+    engine = next((e for module, e in _EXCEL_ENGINES.items() if find_spec(module)), None)
+    if engine is None:
+        raise InputError(
+            f"{name}: Excel files need fastexcel: pip install fastexcel, or save it as CSV"
+        )
+    try:
+        frame = pl.read_excel(io.BytesIO(read_all(source)), engine=engine)  # type: ignore[call-overload]
+    except Exception as error:  # each engine has its own kinds of errors
+        raise InputError(f"{name}: not a whole Excel file ({_first_line(error)})") from None
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _read_json(name: str, source: Source) -> pl.DataFrame:
+    content = read_all(source).removeprefix(b"\xef\xbb\xbf")
+    try:
+        if content.lstrip().startswith(b"["):
+            return pl.read_json(io.BytesIO(content), infer_schema_length=None)
+        return pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
+    except pl.exceptions.PolarsError as error:
+        where = _first_bad_line(content)
+        raise InputError(
+            f"{name}: {where}a JSON object per line, or an array of objects, is needed, but this "
+            f"cannot be read ({_first_line(error)})"
+        ) from None
+
+
+def _first_bad_line(content: bytes) -> str:
+    """Name the first line that holds no JSON object; nothing where all do, or in an array."""
+    if content.lstrip().startswith(b"["):
+        return ""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            fits = not line.strip() or isinstance(json.loads(line, parse_constant=int), dict)
+        except ValueError:  # NaN and Infinity are no JSON, and no int
+            fits = False
+        if not fits:
+            return f"line {number}: "
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,107 @@
+"""Standard input and output in the place of files, and errors in the words of the command."""
+
+import gzip
+import io
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from tests.support.commands import run
+from typer.testing import CliRunner
+
+from exchangeable.cli import app
+from exchangeable.cli.output import with_options
+
+CSV = "user;film;rating\nann;Heat;3,5\nann;Big;4\nbob;Heat;2\nbob;Big;NA\n"
+
+
+def pipe(content, *arguments):
+    return CliRunner().invoke(app, list(arguments), input=content)
+
+
+@pytest.mark.parametrize("content", [CSV.encode(), gzip.compress(CSV.encode())])
+def test_a_table_from_standard_input_is_completed_on_standard_output(here, content):
+    result = pipe(content, "complete", "-", "--model", "mean")
+    assert result.exit_code == 0, result.stderr
+    frame = pl.read_csv(io.BytesIO(result.stdout_bytes))
+    assert frame.columns == ["user", "film", "rating", "low", "high"]
+    assert frame["rating"].to_list()[:3] == [3.5, 4.0, 2.0]
+    assert frame["rating"][3] == pytest.approx(19 / 6)
+    assert "1 value written as NA, read as missing" in result.stderr
+    assert "written to standard output" in result.stderr
+    assert [path.name for path in here.iterdir()] == ["ratings.csv"]
+
+
+def test_a_file_is_completed_on_standard_output_and_standard_input_into_a_file(here):
+    result = run("complete", "ratings.csv", "--model", "mean", "--out", "-")
+    assert result.stdout.startswith("user,film,rating,low,high\nann,Heat,5.0,,\n")
+    assert result.stdout.count("\n") == 10
+    result = pipe(CSV, "complete", "-", "--model", "mean", "--out", "out.csv")
+    assert "written to out.csv" in result.stdout
+    assert pl.read_csv(here / "out.csv").height == 4
+
+
+def test_json_and_the_table_cannot_both_be_printed(here):
+    result = pipe(CSV, "complete", "-", "--json")
+    assert (result.exit_code, result.stderr.count("\n"), result.stdout) == (2, 1, "")
+    assert "name an --out" in result.stderr
+
+
+def test_other_commands_read_standard_input(here):
+    assert "3 cells of 2 user x 2 film" in pipe(CSV, "data", "describe", "-").stdout
+    assert "Big" in pipe(CSV, "recommend", "-", "bob", "--model", "mean").stdout
+    result = pipe(CSV, "factorize", "-", "--model", "vmf")
+    assert result.stdout.startswith("axis,member,")
+    assert "computed vectors of 4 members, written to standard output" in result.stderr
+    result = pipe((here / "ratings.csv").read_bytes(), "evaluate", "-", "--models", "mean")
+    assert result.exit_code == 0, result.stderr
+    assert (here / "stdin.random.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "standard input: the file is empty"), ("user,film,rating\na,x,b\n", "line 2: a number")],
+)
+def test_errors_about_standard_input_are_one_line(here, content, message):
+    result = pipe(content, "complete", "-")
+    assert (result.exit_code, result.stderr.count("\n"), result.stdout) == (2, 1, "")
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["complte", "x.csv"], "'complete'"),
+        (["complete", "x.csv", "--axs", "a,b"], "--axes"),
+        (["complete", "ratings.csv", "--model", "pretraind"], "did you mean 'pretrained'?"),
+        (["data", "fetch", "ml-100"], "did you mean 'ml-100k'?"),
+        (["data", "describe", "ratngs.csv"], "did you mean 'ratings.csv'?"),
+        (["train", "ratings.csv", "--out", "m", "--recipe", "factorised"], "'factorized'?"),
+    ],
+)
+def test_a_misspelt_word_is_followed_by_the_closest_one(here, arguments, message):
+    process = subprocess.run(
+        [sys.executable, "-m", "exchangeable", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1)
+    assert message in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "written"),
+    [
+        ("choose axes=('user', 'a tag'), or", "choose --axes 'user,a tag', or"),
+        ("choose all=True for every cell", "choose --all for every cell"),
+        ("raise limit=, or queries=", "raise --limit, or --queries"),
+        ("batch='uniform' with batch_cells=20000)", "--batch uniform with --batch-cells 20000)"),
+        ("line 2: this is 'value=3'", "line 2: this is 'value=3'"),
+        ("axes=('a(b)', 'c') takes", "axes=('a(b)', 'c') takes"),
+        ("missing='it\\'s \"x\"' reads", "--missing 'it'\"'\"'s \"x\"' reads"),
+    ],
+)
+def test_keyword_arguments_in_errors_become_options(message, written):
+    assert with_options(message) == written

@@ -26,6 +26,7 @@ from exchangeable.data.other_columns import OtherColumns, ReadRows
 from exchangeable.data.queries import read_queries
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
+from exchangeable.data.wide import WideForm
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 
@@ -83,6 +84,8 @@ class FillRequest:
     """Further columns, to be written in their place."""
     times: Floats | None = None
     """Times of the rows (R,), where they have any."""
+    wide: WideForm | None = None
+    """The form of a wide table, to be written as it came."""
 
     @classmethod
     def of(
@@ -115,7 +118,8 @@ class FillRequest:
         codes = [c.astype(kind) for c, kind in zip(table.index.T, kinds, strict=True)]
         rows = CodedRows(table.axes, table.vocabularies, lambda rows: [c[rows] for c in codes])
         names = table.prediction_columns(() if table.others is None else table.others.types)
-        return cls(rows, _shorten(table.values), names, table.others, table.times)
+        values = _shorten(table.values)
+        return cls(rows, values, names, table.others, table.times, table.wide)
 
     @classmethod
     def _every(cls, table: Table, limit: int) -> FillRequest:
@@ -151,7 +155,9 @@ class FilledTable:
     predictions: Floats  # (Q, 3): mean, low, high
 
     def frame(self) -> pl.DataFrame:
-        """Return all rows."""
+        """Return all rows, or a wide table as it came, with its missing values filled in."""
+        if self.request.wide is not None:
+            return self.request.wide.filled(self.columns()[0].to_numpy())
         return self._block(0, len(self.request.values), self._open_others())
 
     def write_csv(self, target: str | Path | BinaryIO, separator: str = ",") -> None:
@@ -169,6 +175,9 @@ class FilledTable:
         source.sink_parquet(path)
 
     def blocks(self) -> Iterator[pl.DataFrame]:
+        if self.request.wide is not None:
+            yield self.frame()
+            return
         read_others = self._open_others()
         for start in range(0, len(self.request.values), _ROWS_PER_BLOCK):
             yield self._block(start, start + _ROWS_PER_BLOCK, read_others)
@@ -223,19 +232,23 @@ def complete(
     duplicates: Duplicates = "error",
     missing: str | float | Sequence[str | float] = (),
     decimal: str | None = None,
+    wide: bool | None = None,
     seed: int = 0,
     device: str = "auto",
 ) -> Any:
     """Return a frame with the missing values filled in, and the ends of an 80 % interval.
 
     ``axes`` names the label columns where there are more than two, and ``missing`` further texts
-    and numbers that stand for a missing value. Other columns are returned as they came.
+    and numbers that stand for a missing value. Other columns are returned as they came. A ``wide``
+    table, with a column for each member of the second axis, comes back in the same form, without
+    intervals.
 
     >>> cells = {"user": ["a", "a", "b"], "film": ["x", "y", "x"]}
     >>> complete(pl.DataFrame({**cells, "rating": [4, 2, None]})).columns
     ['user', 'film', 'rating', 'low', 'high']
     """
     options: dict[str, Any] = {"duplicates": duplicates, "missing": missing, "decimal": decimal}
+    options["wide"] = _is_matrix(data) if wide is None else wide
     table = Table.of(data, axes=axes, value=value, **options)
     if table.is_observed.all():
         raise InputError(
@@ -244,10 +257,27 @@ def complete(
     request = FillRequest.of(table)
     completer = Completer(model, seed=seed, device=device).fit_table(table)
     filled = fill(completer.fitted_, request)
+    if table.wide is not None:
+        return _same_form(data, filled.frame(), table)
     if table.native not in ("numpy", "scipy"):
         rows = None if table.others is None else table.others.rows
         return with_columns(data, filled.columns(), rows)
     return native_frame({c.name: c for c in filled.frame().iter_columns()}, table.native)
+
+
+def _is_matrix(data: Any) -> bool | None:
+    """Whether an array must be a wide table, since labels are not missing; None if that is open."""
+    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.dtype.kind != "f":
+        return None
+    return bool(np.isnan(data).any()) or None
+
+
+def _same_form(data: Any, filled: pl.DataFrame, table: Table) -> Any:
+    """Return a wide table in the kind of frame that it came in."""
+    assert table.wide is not None
+    if isinstance(data, np.ndarray | list | tuple):
+        return filled.to_numpy()
+    return with_columns(data, [filled[column] for column in table.wide.lacking])
 
 
 def _shorten(values: Floats) -> NDArray[np.floating]:

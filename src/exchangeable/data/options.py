@@ -42,6 +42,8 @@ class TableOptions:
     """Texts and numbers that stand for a missing value, beside NA, null, ? and the like."""
     decimal: str | None = None
     """The decimal mark of values, a point or a comma."""
+    wide: bool | None = None
+    """Whether columns, but the first, are members of the other axis; None: where that is plain."""
     encoding: str | None = None
     """The encoding of a text file; by default UTF-8, or UTF-16 if a byte-order mark says so."""
 

@@ -30,6 +30,7 @@ from exchangeable.values.scale import Kind, Scale
 
 if TYPE_CHECKING:
     from exchangeable.arrays.array import ExchangeableArray
+    from exchangeable.data.wide import WideForm
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,8 @@ class Table:
     """Sentences about what was read."""
     others: OtherColumns | None = field(default=None, repr=False)
     """The other columns of the input, if values are missing and rows are as they came."""
+    wide: WideForm | None = field(default=None, repr=False)
+    """The form of the input, if it had a column for each member of the second axis."""
 
     @staticmethod
     def read(
@@ -76,11 +79,13 @@ class Table:
         missing: str | float | Sequence[str | float] = (),
         decimal: str | None = None,
         encoding: str | None = None,
+        wide: bool | None = None,
     ) -> Table:
         """Read a file: delimited text, Parquet, Excel or JSON, plain, gzip or zip.
 
         Columns may be given by name, or by number from 1. ``axes`` are the label columns, and
-        ``missing`` further texts or numbers that stand for a missing value.
+        ``missing`` further texts or numbers that stand for a missing value. A ``wide`` table has a
+        row for each member of one axis and a column for each of the other.
         """
         from exchangeable.data import build
 
@@ -96,6 +101,7 @@ class Table:
             missing=missing_texts(missing),
             decimal=decimal,
             encoding=encoding,
+            wide=wide,
         )
         return build.table_from_file(path, options)
 
@@ -112,6 +118,7 @@ class Table:
         times: Any = None,
         missing: str | float | Sequence[str | float] = (),
         decimal: str | None = None,
+        wide: bool | None = None,
     ) -> Table:
         """Convert a pandas, polars or pyarrow frame, a numpy array (R, D) or a scipy sparse matrix.
 
@@ -128,6 +135,7 @@ class Table:
             scale=scale,
             missing=missing_texts(missing),
             decimal=decimal,
+            wide=wide,
         )
         return build.table_from_frame(data, values, options, times)
 

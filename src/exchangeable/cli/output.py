@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
-from exchangeable.errors import Failed, InputError
+from exchangeable.errors import Failed, InputError, InputWarning
 from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.progress import SILENT, Progress
 
@@ -46,6 +47,21 @@ class Output:
     def fact(self, **facts: Any) -> None:
         """Add fields to the JSON object."""
         self.facts |= facts
+
+    @contextmanager
+    def warnings(self) -> Iterator[None]:
+        """Print warnings about the input as lines, and add them to the JSON object."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", InputWarning)
+            yield
+        for warning in caught:
+            if issubclass(warning.category, InputWarning):
+                self.line(str(warning.message))
+                self.fact(warnings=[*self.facts.get("warnings", ()), str(warning.message)])
+            else:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
 
     def finish(self, line: str = "") -> None:
         """Print the JSON object, or a last line that says what was done."""

@@ -9,9 +9,16 @@ import numpy as np
 
 from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.completion.estimator import Estimator, available_if
+from exchangeable.completion.explain import explain
 from exchangeable.completion.factors import member_factors, similar_members
 from exchangeable.completion.fit import Fitted
-from exchangeable.completion.inputs import encode_queries, encode_times, find_axis
+from exchangeable.completion.inputs import (
+    check_number,
+    encode_cell,
+    encode_queries,
+    encode_times,
+    find_axis,
+)
 from exchangeable.completion.predictor import (
     MEAN,
     PROBABILITIES,
@@ -118,6 +125,22 @@ class Answers(Estimator):
         members = column_of("member", member)
         found = recommend_to_many(self.fitted_, members, query)
         return native_frame(found.columns(table, members), frame)
+
+    def explain(self, cell: Any, n: int | None = None, *, axis: int | str = 0) -> Any:
+        """Return the observed cells of a member that moved the prediction of a cell, and how far.
+
+        ``cell`` has a label for each axis, and the member is the one on ``axis``. The effect of a
+        cell is the prediction from all cells of the member, less the one without that cell: the
+        largest come first, ``n`` of them or all. The member is read from its own cells at the
+        latest time, as a new one would be, and all others stay as they were read; a model that
+        cannot read a member alone reads the whole table again without each cell. If ``cell``
+        itself is observed, it is left out of its own explanation.
+        """
+        if n is not None:
+            check_number(n)
+        table, number = self.fitted_.table, find_axis(self.fitted_.table, axis)
+        explanation = explain(self.fitted_, encode_cell(table, cell, number), number)
+        return native_frame(explanation.columns(table, n), _frame_kind(table))
 
     def similar(self, member: Any, n: int = 10, *, axis: int | str = 0) -> Any:
         """Return the ``n`` members that are most like a known one, with their cosines.

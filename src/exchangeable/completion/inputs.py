@@ -78,6 +78,18 @@ def encode_queries(table: Table, X: Any) -> Index:
     return cells
 
 
+def encode_cell(table: Table, cell: Any, axis: int) -> Index:
+    """Coordinates of one cell (D,), given by its labels; its member on an axis must be known."""
+    if isinstance(cell, str | bytes) or np.ndim(cell) != 1 or len(cell) != table.order:
+        raise InputError(
+            f"a cell must have a label for each of {', '.join(table.axes)}, but is {cell!r}"
+        )
+    index = encode_queries(table, [tuple(cell)])[0]
+    if index[axis] == UNKNOWN:
+        raise InputError(f"{table.axes[axis]} must be known, but {cell[axis]!r} is not")
+    return index
+
+
 def encode_times(table: Table, X: Any, times: Any = None) -> Floats | None:
     """Times of the queried cells (Q,): as given, or those of the table's time column in a frame."""
     if times is not None:

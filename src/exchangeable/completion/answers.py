@@ -18,6 +18,7 @@ from exchangeable.completion.inputs import (
     encode_queries,
     encode_times,
     find_axis,
+    is_many,
 )
 from exchangeable.completion.predictor import (
     MEAN,
@@ -27,12 +28,7 @@ from exchangeable.completion.predictor import (
     interval_ends,
     read_predictions,
 )
-from exchangeable.completion.recommend import (
-    RecommendQuery,
-    is_many,
-    recommend,
-    recommend_to_many,
-)
+from exchangeable.completion.recommend import RecommendQuery, recommend, recommend_to_many
 from exchangeable.completion.update import refresh_is_due
 from exchangeable.data.frames import native_frame
 from exchangeable.data.options import Duplicates

@@ -14,7 +14,12 @@ from typing import Any, Self
 from exchangeable.completion.answers import Answers
 from exchangeable.completion.finetune import finetune
 from exchangeable.completion.fit import FitRequest, fit
-from exchangeable.completion.inputs import check_input
+from exchangeable.completion.forget import (
+    frames_of_features,
+    table_without_cells,
+    table_without_members,
+)
+from exchangeable.completion.inputs import check_input, encode_members, find_axis
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.storage import load_completer, save_completer
 from exchangeable.completion.update import read_new_cells, refresh, update
@@ -142,6 +147,30 @@ class Completer(Answers):
         """Read all cells together, those that were folded in by ``update`` too."""
         self.fitted_ = refresh(self.fitted_)
         return self
+
+    def forget(self, member: Any, axis: int | str = 0) -> Self:
+        """Forget a member or a list of them: their labels, cells and features.
+
+        The rest of the table is fitted again at once, as if they had never come: whatever was
+        fitted depends on all cells. So models that are trained in ``fit`` are trained again,
+        ``auto`` chooses again, and what ``finetune`` gained is lost. Members of other axes that
+        have neither cells nor features any more are forgotten too. Features are rebuilt from the
+        numbers that models read, which have seven digits and 0 for what is missing.
+        """
+        fitted = self.fitted_
+        number = find_axis(fitted.table, axis)
+        codes = encode_members(fitted.table, number, member)
+        left = table_without_members(fitted.table, number, codes)
+        return self.fit_table(left, features=frames_of_features(fitted, left, number))
+
+    def forget_cells(self, X: Any) -> Self:
+        """Forget observed cells, and members that have neither cells nor features any more.
+
+        The rest of the table is fitted again at once, as in ``forget``.
+        """
+        fitted = self.fitted_
+        left = table_without_cells(fitted.table, fitted.table.positions(X))
+        return self.fit_table(left, features=frames_of_features(fitted, left, None))
 
     def finetune(
         self,

@@ -11,7 +11,7 @@ import polars as pl
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
 from exchangeable.data.frames import frame_of, times_column, times_of
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import missing_labels
+from exchangeable.data.vocabulary import column_of, column_of_label, missing_labels
 from exchangeable.errors import InputError
 
 
@@ -88,6 +88,29 @@ def encode_cell(table: Table, cell: Any, axis: int) -> Index:
     if index[axis] == UNKNOWN:
         raise InputError(f"{table.axes[axis]} must be known, but {cell[axis]!r} is not")
     return index
+
+
+def encode_members(table: Table, axis: int, member: Any) -> Index:
+    """Codes of a member or a list of them (N,), all of which must be known."""
+    name = table.axes[axis]
+    labels = column_of(name, member) if is_many(member) else column_of_label(name, member)
+    if not len(labels):
+        raise InputError("one member or more is needed, but there is none")
+    codes = table.vocabularies[axis].encode(labels)
+    if (codes == UNKNOWN).any():
+        label = labels[int((codes == UNKNOWN).argmax())]
+        raise InputError(f"{name} must be known, but {label!r} is not")
+    return codes
+
+
+def is_many(member: Any) -> bool:
+    """Whether these are several members rather than one."""
+    if isinstance(member, list | tuple | pl.Series):
+        return True
+    dimensions = np.ndim(member) if hasattr(member, "dtype") and hasattr(member, "__len__") else 0
+    if dimensions > 1:
+        raise InputError(f"members must be a list, but have {dimensions} dimensions")
+    return dimensions == 1
 
 
 def encode_times(table: Table, X: Any, times: Any = None) -> Floats | None:

@@ -20,7 +20,7 @@ from exchangeable.completion.candidates import (
     find_best_by_ranker,
 )
 from exchangeable.completion.fit import Fitted, check_size
-from exchangeable.completion.inputs import check_number, find_axis
+from exchangeable.completion.inputs import check_number, find_axis, is_many
 from exchangeable.completion.predictor import MEAN, read_predictions
 from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.update import read_new_cells, refresh, update
@@ -151,16 +151,6 @@ def _bonus(exposure: float, chances: RankingPredictor, cells: Cells) -> Callable
         raise InputError(f"exposure must be a finite number of at least 0, but is {exposure}")
     unit = exposure * float(cells.values.std())
     return lambda index: unit * np.log(read_predictions(chances, index, MEAN)[0])
-
-
-def is_many(member: Any) -> bool:
-    """Whether these are several members rather than one."""
-    if isinstance(member, list | tuple | pl.Series):
-        return True
-    dimensions = np.ndim(member) if hasattr(member, "dtype") and hasattr(member, "__len__") else 0
-    if dimensions > 1:
-        raise InputError(f"members must be a list, but have {dimensions} dimensions")
-    return dimensions == 1
 
 
 def encode_features(fitted: Fitted, axis: int, features: Mapping[str, Any]) -> Tensor:

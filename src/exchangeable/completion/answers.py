@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from exchangeable.completion.factors import member_factors, similar_members
 from exchangeable.completion.fit import Fitted
 from exchangeable.completion.inputs import (
     check_number,
+    check_shares,
     encode_cell,
     encode_queries,
     encode_times,
@@ -26,7 +27,9 @@ from exchangeable.completion.predictor import (
     Predictor,
     Statistic,
     interval_ends,
+    quantile,
     read_predictions,
+    sample_predictions,
 )
 from exchangeable.completion.recommend import RecommendQuery, recommend, recommend_to_many
 from exchangeable.completion.update import refresh_is_due
@@ -35,6 +38,7 @@ from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
+from exchangeable.runtime.random import check_seed
 
 
 class Answers(Estimator):
@@ -62,6 +66,33 @@ class Answers(Estimator):
         if not isinstance(coverage, int | float | np.floating) or not 0 < coverage < 1:
             raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
         return np.stack(self._read(X, times, *interval_ends(coverage)), axis=1)
+
+    def predict_quantiles(
+        self, X: Any, shares: Sequence[float] = (0.1, 0.5, 0.9), times: Any = None
+    ) -> Floats:
+        """Predict the values below which the shares of the probability lie: (Q, K).
+
+        ``shares`` are K numbers between 0 and 1. Cells are predicted once for all of them.
+        """
+        asked = check_shares(shares)
+        columns = np.stack(self._read(X, times, *map(quantile, asked)), axis=1)
+        ascending = np.argsort(asked)
+        # Quantiles are found by iteration, so those of nearly equal shares may differ by rounding.
+        columns[:, ascending] = np.maximum.accumulate(columns[:, ascending], axis=1)
+        return columns
+
+    def sample(self, X: Any, n: int = 1, seed: int = 0, times: Any = None) -> Floats:
+        """Draw values of each cell from its predicted distribution: (n, Q).
+
+        Draws are independent of one another, those of two cells of the same member too. On a scale
+        with levels they are levels, by the probabilities of ``predict_proba``; else real numbers,
+        by the calibrated quantiles of ``predict_quantiles``.
+        """
+        check_number(n)
+        table, generator = self.fitted_.table, np.random.default_rng(check_seed(seed))
+        index, at = encode_queries(table, X), encode_times(table, X, times)
+        uniform = generator.random((n, len(index))).clip(min=np.finfo(np.float64).tiny)
+        return sample_predictions(self.predictor_, index, self.levels_, uniform, at)
 
     @available_if(
         lambda self: "fitted_" not in vars(self) or bool(self.levels_),

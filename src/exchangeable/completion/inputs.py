@@ -152,3 +152,14 @@ def check_number(n: Any) -> None:
     """Raise unless ``n`` is a number of members or cells to list."""
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         raise InputError(f"n must be a whole number of 1 or more, but is {n!r}")
+
+
+def check_shares(shares: Any) -> Floats:
+    """Return shares of the probability (K,); raise unless each is between 0 and 1."""
+    try:
+        numbers = np.asarray(shares, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.empty(())
+    if numbers.ndim != 1 or not len(numbers) or not ((numbers > 0) & (numbers < 1)).all():
+        raise InputError(f"shares must be numbers between 0 and 1, but are {shares!r}")
+    return numbers

@@ -17,7 +17,7 @@ import typer
 
 from exchangeable.errors import Failed, InputError, InputWarning
 from exchangeable.runtime.files import whole_file
-from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.progress import SILENT, Progress, progress_lines
 
 if TYPE_CHECKING:
     from exchangeable.runtime.processes import Processes
@@ -117,7 +117,7 @@ def progress_bar(processes: Processes | None = None) -> Iterator[Progress]:
         yield SILENT
         return
     if not sys.stderr.isatty():
-        yield _progress_lines()
+        yield Progress(progress_lines())
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
@@ -138,17 +138,6 @@ def progress_bar(processes: Processes | None = None) -> Iterator[Progress]:
         yield Progress(show)
     finally:
         bar.stop()
-
-
-def _progress_lines() -> Progress:
-    last = [time.monotonic() - 8]
-
-    def show(share: float, text: str) -> None:
-        if time.monotonic() - last[0] > 10:
-            last[0] = time.monotonic()
-            typer.echo(f"  {share:4.0%}  {text}", err=True)
-
-    return Progress(show)
 
 
 # Files -----------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ class Answers(Estimator):
 
     @available_if(
         lambda self: "fitted_" not in vars(self) or bool(self.levels_),
-        "values on a scale with levels are needed, but these are real numbers",
+        "predict_proba needs values on a scale with levels, but these are real numbers; "
+        "predict_interval, predict_quantiles and sample show how uncertain they are",
     )
     def predict_proba(self, X: Any, times: Any = None) -> Floats:
         """Predict the probability of each level of the scale, as sorted in ``levels_``: (Q, L).

@@ -28,7 +28,7 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.runtime.devices import find_device, parse_size
 from exchangeable.runtime.processes import ALONE, Processes
-from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.progress import Progress, user_progress
 from exchangeable.runtime.random import check_seed
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.recipes import FINETUNING
@@ -44,7 +44,8 @@ class Completer(Answers):
     ``"residual"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
     model. ``"auto"`` is the pretrained one, unless biases or factors do better on cells that are
     hidden for the comparison; ``notes_`` has the errors of all. ``memory`` limits what models may
-    take to read a table, as in ``"4GB"``.
+    take to read a table, as in ``"4GB"``. With ``verbose`` progress and notes are printed on
+    standard error; without it the logger ``exchangeable`` has them, at DEBUG and INFO.
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])
@@ -63,6 +64,7 @@ class Completer(Answers):
         validation: float = 0.05,
         training: TrainingConfig | None = None,
         memory: str | float | None = None,
+        verbose: bool = False,
     ) -> None:
         self.model = model
         self.seed = seed
@@ -72,6 +74,7 @@ class Completer(Answers):
         self.validation = validation
         self.training = training
         self.memory = memory
+        self.verbose = verbose
 
     def fit(
         self,
@@ -80,7 +83,7 @@ class Completer(Answers):
         *,
         features: Mapping[str, Any] | None = None,
         times: Any = None,
-        progress: Progress = SILENT,
+        progress: Progress | None = None,
     ) -> Self:
         """Read the observed cells; only models that are trained take gradient steps.
 
@@ -100,7 +103,7 @@ class Completer(Answers):
         table: Table,
         *,
         features: Mapping[str, Any] | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | None = None,
         processes: Processes = ALONE,
     ) -> Self:
         """Read a table that was built before, say from a file; several processes may share it."""
@@ -118,10 +121,17 @@ class Completer(Answers):
             features=features,
             memory=parse_size(self.memory),
             processes=processes,
-            progress=progress,
+            progress=user_progress(bool(self.verbose)) if progress is None else progress,
         )
         self.fitted_ = fit(request)
+        if progress is None:  # who passes one shows the notes as well
+            self._show_notes(self.fitted_.notes)
         return self
+
+    def _show_notes(self, notes: tuple[str, ...]) -> None:
+        show = user_progress(bool(self.verbose)).note
+        for note in notes:
+            show(note)
 
     def update(
         self,
@@ -177,7 +187,7 @@ class Completer(Answers):
         *,
         steps: int | None = None,
         training: TrainingConfig | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | None = None,
     ) -> Self:
         """Take gradient steps on this table from the model's present weights, while they help.
 
@@ -193,7 +203,10 @@ class Completer(Answers):
         usual = replace(FINETUNING, seed=seed)
         chosen = training or (usual if steps is None else replace(usual, steps=steps))
         split = ValidationSplit(self.validation, seed)
-        self.fitted_ = finetune(fitted, chosen, split, progress)
+        shown = user_progress(bool(self.verbose)) if progress is None else progress
+        self.fitted_ = finetune(fitted, chosen, split, shown)
+        if progress is None:
+            self._show_notes(self.fitted_.notes[len(fitted.notes) :])
         return self
 
     def save(self, path: str | Path) -> None:

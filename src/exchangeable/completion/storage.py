@@ -28,7 +28,7 @@ from exchangeable.training.config import TrainingConfig
 from exchangeable.training.task import facts_of
 from exchangeable.values.scale import Scale
 
-_PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "memory")
+_PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "memory", "verbose")
 
 
 def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> None:
@@ -204,7 +204,7 @@ def features_to_json(features: TableFeatures) -> list[dict[str, Any] | None]:
 
 def _read_params(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of the constructor."""
-    params = {"memory": None, **stored}  # older folders have no limit of memory
+    params = {"memory": None, "verbose": False, **stored}  # older folders have neither
     if params["training"] is not None:
         params["training"] = TrainingConfig(**params["training"])
     if set(params) != set(_PARAMS):

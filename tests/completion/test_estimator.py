@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from tests.support.film_club import LABELS, RATINGS, SHORT
+from tests.support.strangers import STRANGERS
 
 from exchangeable.completion.completer import Completer
 
@@ -32,6 +33,7 @@ def test_before_fit_every_method_says_so(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@STRANGERS
 def test_it_is_cloned_scored_and_searched_as_scikit_learn_does():
     pandas = LABELS.to_pandas()
     completer = Completer("bias", seed=3)

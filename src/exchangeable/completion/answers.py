@@ -15,6 +15,7 @@ from exchangeable.completion.fit import Fitted
 from exchangeable.completion.inputs import (
     check_number,
     check_shares,
+    check_stranger,
     encode_cell,
     encode_queries,
     encode_times,
@@ -51,8 +52,9 @@ class Answers(Estimator):
     def predict(self, X: Any, times: Any = None) -> Floats:
         """Predict the expected value of each cell: (Q,).
 
-        A cell of a member that is not in the table is predicted from its other axes. ``times`` are
-        those of the cells, where the table has any; without them they are the latest.
+        A cell of a member that is not in the table is predicted from its other axes, and a warning
+        names such labels. ``times`` are those of the cells, where the table has any; without them
+        they are the latest.
         """
         return self._read(X, times, MEAN)[0]
 
@@ -123,6 +125,8 @@ class Answers(Estimator):
         """Return the ``n`` best unseen cells of a member, best first, with an 80 % interval.
 
         A list or array of known members gets a list each, with their labels in the first column.
+        One that is not known and has neither ``ratings`` nor ``features`` gets the list of somebody
+        unknown, with a warning.
         ``ratings`` are cells of the member that are taken into account and not kept: a mapping
         from labels to values, a frame, or of positives a list of labels. So a new member gets
         recommendations at once. With more than two axes the best combinations are listed;
@@ -149,7 +153,10 @@ class Answers(Estimator):
             exposure,
         )
         if not is_many(member):
-            return native_frame(recommend(self.fitted_, query).columns(table), frame)
+            columns = recommend(self.fitted_, query).columns(table)
+            is_described = ratings is not None or features is not None
+            check_stranger(table, find_axis(table, axis), member, is_described=is_described)
+            return native_frame(columns, frame)
         members = column_of("member", member)
         found = recommend_to_many(self.fitted_, members, query)
         return native_frame(found.columns(table, members), frame)

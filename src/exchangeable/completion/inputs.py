@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
+from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,17 @@ import polars as pl
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
 from exchangeable.data.frames import frame_of, times_column, times_of
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of, column_of_label, missing_labels
-from exchangeable.errors import InputError
+from exchangeable.data.vocabulary import (
+    Vocabulary,
+    column_of,
+    column_of_label,
+    missing_labels,
+)
+from exchangeable.errors import InputError, InputWarning
+from exchangeable.runtime.phrases import format_count
+
+MAX_COMPARED_LABELS = 10_000
+"""Labels of an axis up to which one that is written nearly the same is looked for."""
 
 
 def check_input(X: Any, y: Any) -> tuple[Any, Any]:
@@ -67,14 +79,11 @@ def encode_queries(table: Table, X: Any) -> Index:
                 f"{int(missing.argmax()) + 1} is missing (NaN or null)"
             )
     cells = table.cells(frame)
-    for column, vocabulary, codes in zip(columns, table.vocabularies, cells.T, strict=True):
-        whole = vocabulary.labels.dtype.is_integer()
-        if whole and frame[column].dtype == pl.String and (codes == UNKNOWN).all():
-            warnings.warn(
-                f"no label of {column!r} is known: they are texts, but those of the table are "
-                f"whole numbers",
-                stacklevel=3,
-            )
+    labels = [frame[column] for column in columns]
+    if (cells == UNKNOWN).any():
+        if columns != table.axes:
+            check_order(table, labels, cells)
+        warn_of_unknown_labels(table, labels, cells)
     return cells
 
 
@@ -84,9 +93,8 @@ def encode_cell(table: Table, cell: Any, axis: int) -> Index:
         raise InputError(
             f"a cell must have a label for each of {', '.join(table.axes)}, but is {cell!r}"
         )
-    index = encode_queries(table, [tuple(cell)])[0]
-    if index[axis] == UNKNOWN:
-        raise InputError(f"{table.axes[axis]} must be known, but {cell[axis]!r} is not")
+    encode_members(table, axis, [cell[axis]])
+    index: Index = encode_queries(table, [tuple(cell)])[0]
     return index
 
 
@@ -99,7 +107,9 @@ def encode_members(table: Table, axis: int, member: Any) -> Index:
     codes = table.vocabularies[axis].encode(labels)
     if (codes == UNKNOWN).any():
         label = labels[int((codes == UNKNOWN).argmax())]
-        raise InputError(f"{name} must be known, but {label!r} is not")
+        check_type(table, axis, label)
+        hint = suggest_label(table.vocabularies[axis], label)
+        raise InputError(f"{name} must be known, but {label!r} is not{hint}")
     return codes
 
 
@@ -163,3 +173,113 @@ def check_shares(shares: Any) -> Floats:
     if numbers.ndim != 1 or not len(numbers) or not ((numbers > 0) & (numbers < 1)).all():
         raise InputError(f"shares must be numbers between 0 and 1, but are {shares!r}")
     return numbers
+
+
+# Labels that the table does not have -------------------------------------------------------
+
+
+def check_type(table: Table, axis: int, label: Any) -> None:
+    """Raise if the table has an unknown label in another type, such as 305 for '305'."""
+    vocabulary = table.vocabularies[axis]
+    twin = _find_twin(vocabulary, label)
+    if twin is not None:
+        _, ours = _name_type(vocabulary.labels.dtype)
+        its, _ = _name_type(column_of("label", [label]).dtype)
+        raise InputError(
+            f"labels of {table.axes[axis]!r} are {ours}, but {label!r} is {its}; did you mean "
+            f"{twin!r}?"
+        )
+
+
+def suggest_label(vocabulary: Vocabulary, label: Any) -> str:
+    """Return a question whether a known label was meant, to be put after a sentence, or nothing."""
+    near = _find_twin(vocabulary, label)
+    texts = isinstance(label, str) and vocabulary.labels.dtype == pl.String
+    if near is None and texts and len(vocabulary) <= MAX_COMPARED_LABELS:
+        near = next(iter(difflib.get_close_matches(label, vocabulary.labels.to_list(), 1)), None)
+    return "" if near is None else f"; did you mean {near!r}?"
+
+
+def check_stranger(table: Table, axis: int, member: Any, *, is_described: bool) -> None:
+    """Raise if an unknown member has a label of the wrong type; warn unless it is described."""
+    column = column_of_label("member", member)
+    vocabulary, label = table.vocabularies[axis], column[0]
+    if vocabulary.encode(column)[0] != UNKNOWN:
+        return
+    check_type(table, axis, label)
+    if not is_described:
+        hint = suggest_label(vocabulary, label)
+        warnings.warn(
+            f"{label!r} is not in the table: these are recommendations for somebody unknown{hint}",
+            InputWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_unknown_labels(table: Table, labels: Sequence[pl.Series], cells: Index) -> None:
+    """Warn of labels in the columns of cells (Q, D) that the table does not have."""
+    sentences = []
+    columns = zip(table.axes, table.vocabularies, labels, cells.T, strict=True)
+    for axis, vocabulary, column, codes in columns:
+        if (codes != UNKNOWN).all():
+            continue
+        unknown = Vocabulary.of(column.filter(pl.Series(codes == UNKNOWN)))[0].labels
+        count, total = len(unknown), len(Vocabulary.of(column)[0])
+        hint = suggest_label(vocabulary, unknown[0]) or _compare_types(vocabulary, unknown)
+        sentences.append(
+            f"{count:,} of {format_count(total, 'label')} of {axis!r} "
+            f"{'is' if count == 1 else 'are'} not in the table, such as {unknown[0]!r}{hint}"
+        )
+    warnings.warn("; ".join(sentences), InputWarning, stacklevel=5)
+
+
+def check_order(table: Table, labels: Sequence[pl.Series], cells: Index) -> None:
+    """Raise if columns without the names of the axes hold the labels of the axes in another order.
+
+    Numbers may be labels of any axis, so only columns of texts tell the order.
+    """
+    wrong = [
+        column.dtype == pl.String and bool((codes == UNKNOWN).all())
+        for column, codes in zip(labels, cells.T, strict=True)
+    ]
+    if not any(wrong):
+        return
+    for order in permutations(range(table.order)):
+        pairs = zip(order, labels, strict=True)
+        if all((table.vocabularies[a].encode(column) != UNKNOWN).all() for a, column in pairs):
+            axes = ", ".join(table.axes[axis] for axis in order)
+            raise InputError(
+                f"columns must be in the order {', '.join(table.axes)}, but their labels are in "
+                f"the order {axes}; reorder them, or name them by the axes"
+            )
+
+
+def _find_twin(vocabulary: Vocabulary, label: Any) -> Any:
+    """Return the known label that is written the same as one of another type, or None."""
+    written = [label, f"{label:g}"] if isinstance(label, float) else [label]
+    for text in map(str, written):
+        candidate = vocabulary.parse_label(text)
+        if vocabulary.encode(column_of("label", [candidate]))[0] != UNKNOWN:
+            return candidate
+    return None
+
+
+def _compare_types(vocabulary: Vocabulary, unknown: pl.Series) -> str:
+    """Say that labels are of another type than those of the table, or nothing."""
+    (_, theirs), (_, ours) = _name_type(unknown.dtype), _name_type(vocabulary.labels.dtype)
+    return "" if theirs == ours else f": they are {theirs}, but those of the table are {ours}"
+
+
+def _name_type(kind: pl.DataType) -> tuple[str, str]:
+    """Name the type of one label and of several in plain words."""
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        return "text", "texts"
+    if kind.is_integer():
+        return "a whole number", "whole numbers"
+    if kind.is_numeric():
+        return "a number", "numbers"
+    if kind.is_temporal():
+        return "a date", "dates"
+    if kind == pl.Boolean:
+        return "a boolean", "booleans"
+    return "of another type", "of several types"

@@ -79,7 +79,7 @@ def test_lists_of_members_must_be_known_and_others_are_one_label(numbered):
         assert numbered.recommend(members)["user"].to_list() == [7]
     with pytest.raises(InputError, match=r"1 of 2 are no film of .* 'Haet'; did you mean 'Heat'\?"):
         numbered.recommend(["Heat", "Haet"], axis="film")
-    with pytest.raises(InputError, match="must be one label, .* but is a dict"):
+    with pytest.raises(InputError, match=r"must be one label, .* but is a dict"):
         numbered.recommend({305: 6})
 
 
@@ -113,12 +113,13 @@ def test_ratings_of_unknown_labels_ask_what_was_meant(numbered):
 
 
 def test_swapped_columns_are_refused(numbered):
-    message = "columns must be in the order user, film, but their labels are in the order film, use"
+    message = "must have the labels of user, film, but have those of film, user: reorder them"
     swapped = [("Heat", 6), ("Big", 305)]
     for cells in (
         swapped,
         pl.DataFrame(swapped, schema=["a", "b"], orient="row"),
         pd.DataFrame(swapped, columns=["title", "who"]),
+        pd.DataFrame(swapped, columns=["user", "film"]),  # called so by mistake
     ):
         with pytest.raises(InputError, match=message):
             numbered.predict(cells)
@@ -136,3 +137,13 @@ def test_columns_whose_labels_do_not_tell_an_order_are_taken_as_they_come(number
         Completer("bias").fit([(1, 9), (2, 8), (1, 8)], [1, 2, 3]).predict([(9, 1)])
     friends = Completer("bias").fit([("a", "b"), ("b", "c"), ("c", "a")], [1, 2, 3])
     assert friends.predict([("b", "a")]).shape == (1,)
+    gifts = Completer("bias").fit([("a", "b"), ("b", "c"), ("b", "d")], [1, 2, 3])
+    with pytest.warns(InputWarning, match="such as 'd'"):  # who has received and never given
+        gifts.predict([("d", "b")])
+
+
+def test_two_of_three_columns_may_be_swapped():
+    cells = [("a", "x", 1), ("a", "y", 2), ("b", "x", 2)]
+    completer = Completer("bias").fit(cells, [1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match="those of column 1, column 3, column 2: reorder them"):
+        completer.predict([("a", 1, "x")])

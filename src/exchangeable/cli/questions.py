@@ -74,7 +74,7 @@ def recommend(
     import polars as pl
 
     from exchangeable.arrays.cells import UNKNOWN
-    from exchangeable.completion.inputs import find_axis
+    from exchangeable.completion.inputs import find_axis, suggest_label
     from exchangeable.completion.recommend import RecommendQuery
     from exchangeable.completion.recommend import recommend as find_best
     from exchangeable.data.vocabulary import column_of
@@ -113,7 +113,7 @@ def recommend(
         if vocabulary.encode(column_of(axis, [vocabulary.parse_label(member)]))[0] != UNKNOWN
     ]
     if not axes:
-        output.line(f"{member} is not in the table")
+        output.line(f"{member} is not in the table{suggest_label(vocabularies[at], parsed)}")
     elif completer.table_.axes[at] not in axes:
         here, other = completer.table_.axes[at], axes[0]
         output.line(f"{member} is no {here} of the table, but a {other}: choose --axis {other}")

@@ -81,8 +81,7 @@ def encode_queries(table: Table, X: Any) -> Index:
     cells = table.cells(frame)
     labels = [frame[column] for column in columns]
     if (cells == UNKNOWN).any():
-        if columns != table.axes:
-            check_order(table, labels, cells)
+        check_order(table, labels, cells)
         warn_of_unknown_labels(table, labels, cells)
     return cells
 
@@ -234,23 +233,23 @@ def warn_of_unknown_labels(table: Table, labels: Sequence[pl.Series], cells: Ind
 
 
 def check_order(table: Table, labels: Sequence[pl.Series], cells: Index) -> None:
-    """Raise if columns without the names of the axes hold the labels of the axes in another order.
+    """Raise if columns for cells (Q, D) hold the labels of the axes in another order.
 
-    Numbers may be labels of any axis, so only columns of texts tell the order.
+    That is so if no label of some columns is known, and all are on one another's axes. Numbers may
+    be labels of any axis, so one of these columns must be of texts.
     """
-    wrong = [
-        column.dtype == pl.String and bool((codes == UNKNOWN).all())
-        for column, codes in zip(labels, cells.T, strict=True)
-    ]
-    if not any(wrong):
+    unknown = np.flatnonzero((cells == UNKNOWN).all(axis=0)).tolist()
+    if not any(labels[axis].dtype == pl.String for axis in unknown):
         return
-    for order in permutations(range(table.order)):
-        pairs = zip(order, labels, strict=True)
-        if all((table.vocabularies[a].encode(column) != UNKNOWN).all() for a, column in pairs):
-            axes = ", ".join(table.axes[axis] for axis in order)
+    for others in permutations(unknown):
+        order = list(range(table.order))
+        for axis, other in zip(unknown, others, strict=True):
+            order[axis] = other
+        pairs = [(table.vocabularies[order[axis]], labels[axis]) for axis in unknown]
+        if all((v.encode(v.parse(column)) != UNKNOWN).all() for v, column in pairs):
             raise InputError(
-                f"columns must be in the order {', '.join(table.axes)}, but their labels are in "
-                f"the order {axes}; reorder them, or name them by the axes"
+                f"columns must have the labels of {', '.join(table.axes)}, but have those of "
+                f"{', '.join(table.axes[axis] for axis in order)}: reorder them"
             )
 
 

@@ -147,3 +147,9 @@ def test_two_of_three_columns_may_be_swapped():
     completer = Completer("bias").fit(cells, [1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="those of column 1, column 3, column 2: reorder them"):
         completer.predict([("a", 1, "x")])
+
+
+def test_texts_for_numbers_are_in_no_wrong_order():
+    completer = Completer("bias").fit([(1, 1), (1, 2), (2, 1)], [1.0, 2.0, 3.0])
+    with pytest.warns(InputWarning, match=r"such as '1'; did you mean 1\?"):
+        completer.predict([("1", "2"), ("2", "1")])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Floats, Index
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
 from exchangeable.data.frames import frame_of, times_column, times_of
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import (
@@ -81,7 +81,7 @@ def encode_queries(table: Table, X: Any) -> Index:
     cells = table.cells(frame)
     labels = [frame[column] for column in columns]
     if (cells == UNKNOWN).any():
-        check_order(table, labels, cells)
+        check_order(table, labels)
         warn_of_unknown_labels(table, labels, cells)
     return cells
 
@@ -232,24 +232,27 @@ def warn_of_unknown_labels(table: Table, labels: Sequence[pl.Series], cells: Ind
     warnings.warn("; ".join(sentences), InputWarning, stacklevel=5)
 
 
-def check_order(table: Table, labels: Sequence[pl.Series], cells: Index) -> None:
-    """Raise if columns for cells (Q, D) hold the labels of the axes in another order.
+def check_order(table: Table, labels: Sequence[pl.Series]) -> None:
+    """Raise if columns of cells hold the labels of the axes in another order.
 
     That is so if no label of some columns is known, and all are on one another's axes. Numbers may
     be labels of any axis, so one of these columns must be of texts.
     """
-    unknown = np.flatnonzero((cells == UNKNOWN).all(axis=0)).tolist()
+
+    def is_known(axis: int, column: pl.Series) -> Mask:
+        vocabulary = table.vocabularies[axis]
+        return vocabulary.encode(vocabulary.parse(column)) != UNKNOWN
+
+    unknown = [axis for axis, column in enumerate(labels) if not is_known(axis, column).any()]
     if not any(labels[axis].dtype == pl.String for axis in unknown):
         return
     for others in permutations(unknown):
-        order = list(range(table.order))
-        for axis, other in zip(unknown, others, strict=True):
-            order[axis] = other
-        pairs = [(table.vocabularies[order[axis]], labels[axis]) for axis in unknown]
-        if all((v.encode(v.parse(column)) != UNKNOWN).all() for v, column in pairs):
+        if all(is_known(o, labels[axis]).all() for axis, o in zip(unknown, others, strict=True)):
+            order = dict(zip(unknown, others, strict=True))
+            found = ", ".join(table.axes[order.get(axis, axis)] for axis in range(table.order))
             raise InputError(
                 f"columns must have the labels of {', '.join(table.axes)}, but have those of "
-                f"{', '.join(table.axes[axis] for axis in order)}: reorder them"
+                f"{found}: reorder them"
             )
 
 

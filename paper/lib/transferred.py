@@ -16,7 +16,7 @@ import torch
 
 from exchangeable.models.memory import MemoryModel
 from exchangeable.values.codecs import ScaleFree
-from exchangeable.values.distributions import Distribution
+from exchangeable.values.distributions import Distribution, Share
 from exchangeable.values.scale import Scale
 from paper.lib import methods, problems, runs
 from paper.lib.methods import Deep
@@ -100,7 +100,7 @@ class Rescaled:
     def mean(self) -> torch.Tensor:
         return self._there(self.stars.mean())
 
-    def quantile(self, share: float) -> torch.Tensor:
+    def quantile(self, share: Share) -> torch.Tensor:
         return self._there(self.stars.quantile(share))
 
     def bounds(self) -> tuple[float, float] | None:

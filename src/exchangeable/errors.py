@@ -1,4 +1,4 @@
-"""Errors that commands and the service show in one line, without a traceback."""
+"""Errors and warnings that commands show in one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class InputError(ValueError):
 
 class Failed(RuntimeError):
     """Correct input whose work failed: what happened, and what was saved."""
+
+
+class InputWarning(UserWarning):
+    """Input that is taken as it came, although something else may have been meant."""

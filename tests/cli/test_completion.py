@@ -1,6 +1,5 @@
-"""The commands complete, recommend and factorize."""
+"""The commands complete and factorize."""
 
-import datetime
 import json
 import random
 import re
@@ -156,24 +155,6 @@ def test_labels_in_a_report_are_text_and_never_markup(here):
     assert "<b>" not in (here / "evil.html").read_text()
 
 
-def test_recommend_for_known_and_new_members(here):
-    known = done("recommend", "film-club", "Ada Abt", "-n", "3")
-    listed = [line for line in known.output.splitlines() if " to " in line and "(" in line]
-    assert len(listed) == 3
-    new = done("recommend", "film-club", "Nobody", "-n", "2", "--rate", "Heat=5", "--json")
-    facts = json.loads(new.stdout)
-    assert facts["member"] == "Nobody"
-    assert "Heat" not in [row["film"] for row in facts["recommended"]]
-
-
-def test_recommend_on_three_axes_with_one_of_them_given(here):
-    found = done(
-        "recommend", "film-club-evenings", "Ada Abt", "--given", "occasion=alone", "--json"
-    )
-    rows = json.loads(found.stdout)["recommended"]
-    assert {row["occasion"] for row in rows} == {"alone"}
-
-
 def test_factorize_names_neighbours_of_every_axis(here):
     result = done("factorize", "film-club", "--neighbours", "2")
     assert "is nearest to" in result.output
@@ -182,30 +163,27 @@ def test_factorize_names_neighbours_of_every_axis(here):
     assert all(len(near.split("; ")) == 2 for near in frame["nearest"])
 
 
-def test_dates_are_labels_and_equals_signs_may_stand_in_them(here):
-    days = [datetime.date(2026, 1, day) for day in (1, 2, 3)]
-    cells = [(u, d, f"k={n}") for u in ("a", "b", "c") for n, d in enumerate(days)][:-1]
-    frame = pl.DataFrame(cells, schema=["user", "day", "tag"], orient="row")
-    frame.with_columns(rating=pl.Series(range(1, 9))).write_parquet("d.parquet")
-    named = ("--axes", "user,day,tag", "--value", "rating")
-    found = done("recommend", "d.parquet", "c", *named, "--given", "tag=k=2", "--json")
-    assert "2026-01-03" in found.stdout
+def test_unknown_labels_of_queries_are_a_line_and_not_a_warning_of_python(here):
+    (here / "asked.csv").write_text("user,film\nann,Hat\nzoe,Heat\nbob,Big\n")
+    asked = ("complete", "ratings.csv", "--queries", "asked.csv", "--model", "mean", "--force")
+    said = (
+        "1 of 3 labels of 'user' is not in the table, such as 'zoe'; "
+        "1 of 3 labels of 'film' is not in the table, such as 'Hat'; did you mean 'Heat'?"
+    )
+    result = done(*asked)
+    assert f"  {said}" in result.output.splitlines()
+    assert "Warning" not in result.output
+    facts = json.loads(done(*asked, "--json").stdout)
+    assert facts["warnings"] == [said]
+    (here / "asked.csv").write_text("user,film\nann,Heat\n")
+    assert "warnings" not in json.loads(done(*asked, "--json").stdout)
 
 
-def test_a_stranger_is_called_one(here):
-    assert "zoe is not in the table" in done("recommend", "ratings.csv", "zoe").output
-
-
-def test_a_label_of_another_axis_is_called_one(here):
-    mean = ("--model", "mean")
-    told = done("recommend", "ratings.csv", "ann", "--axis", "1", *mean).output
-    assert "ann is no film of the table, but a user: choose --axis user" in told
-    assert " is no " not in done("recommend", "ratings.csv", "ann", *mean).output
-    (here / "numbers.csv").write_text("user,film,rating\n1,10,5\n1,11,4\n10,10,2\n2,11,1\n")
-    told = done("recommend", "numbers.csv", "11", *mean).output
-    assert "11 is no user of the table, but a film: choose --axis film" in told
-    for known in ("10", "1"):
-        assert " is no" not in done("recommend", "numbers.csv", known, *mean).output
+def test_queries_with_swapped_columns_are_refused(here):
+    (here / "asked.csv").write_text("Heat,ann\nBig,bob\n")
+    result = run("complete", "ratings.csv", "--queries", "asked.csv", "--model", "mean")
+    assert result.exit_code == 2
+    assert "must have the labels of user, film, but have those of film, user" in result.output
 
 
 def test_queries_without_a_header_are_read(here):
@@ -214,27 +192,6 @@ def test_queries_without_a_header_are_read(here):
         (here / "asked.csv").write_text(content)
         done("complete", "numbers.csv", "--queries", "asked.csv", "--out", "o.csv", "--force")
         assert len(pl.read_csv("o.csv")) == rows
-
-
-def test_labels_that_are_typed_are_those_of_the_table_whatever_their_type(here):
-    days = pl.Series([datetime.date(2026, 1, day) for day in (1, 1, 2, 3)])
-    tables = {
-        "days": (days, "2026-01-01"),
-        "floats": (pl.Series([1.5, 1.5, 2.0, 3.0]), "1.5"),
-        "bools": (pl.Series([True, True, False, False]), "true"),
-    }
-    for name, (labels, asked) in tables.items():
-        films = ["x", "y", "x", "y"] if name != "bools" else ["x", "y", "x", "z"]
-        frame = pl.DataFrame({"user": labels, "film": films, "rating": [1.0, 2.0, 5.0, 3.0]})
-        frame.write_parquet(f"{name}.parquet")
-        told = done("recommend", f"{name}.parquet", asked, "--model", "mean").output
-        assert "not in the table" not in told, name
-
-
-def test_a_completer_made_from_lists_recommends_by_name(here):
-    Completer().fit([("ann", "Heat"), ("bob", "Big"), ("bob", "Heat")], [5, 1, 2]).save("club")
-    found = json.loads(done("recommend", "club", "ann", "--json").stdout)["recommended"]
-    assert [row["column 2"] for row in found] == ["Big"]
 
 
 def test_queries_with_times_are_predicted_at_these_times(here):

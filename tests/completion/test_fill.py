@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from pandas.testing import assert_frame_equal
+from tests.support.strangers import STRANGERS
 
 from exchangeable.completion import fill
 from exchangeable.completion.completer import Completer
@@ -139,6 +140,7 @@ def test_the_time_is_one_of_the_other_columns(tmp_path):
     assert filled.frame()["when"].equals(frame["when"])
 
 
+@STRANGERS
 def test_queries_come_back_with_all_their_columns(tmp_path):
     table = Table.of(FRAME.select("user", "film", "rating"))
     path = tmp_path / "asked.csv"

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.support.film_club import ASKED, LABELS, RATINGS, SHORT, TRAINED
+from tests.support.strangers import STRANGERS
 
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import InputError
@@ -94,6 +95,7 @@ def test_finetuning_is_judged_by_the_cells_that_training_kept_back():
     assert after["task"] == before["task"]
 
 
+@STRANGERS
 def test_features_reach_models_that_are_trained_and_only_those():
     films = pl.DataFrame({"film": LABELS["film"].unique().sort()})
     films = films.with_columns(length=pl.Series(np.linspace(80, 200, len(films))))

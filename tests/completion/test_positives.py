@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.ranking.test_rankers import some_positives
+from tests.support.strangers import STRANGERS
 
 from exchangeable import Completer
 from exchangeable.errors import InputError
@@ -54,6 +55,7 @@ def test_observed_cells_are_certain_and_others_have_chances(completer):
     np.testing.assert_allclose(both.sum(axis=1), 1.0)
 
 
+@STRANGERS
 def test_members_that_are_not_in_the_table_have_the_chances_of_usual_ones(completer):
     chances = completer.predict([("nobody", "f01"), ("u001", "no film"), ("nobody", "no film")])
     assert ((chances > 0) & (chances < 1)).all()
@@ -163,6 +165,7 @@ def test_with_strengths_numbering_does_not_matter_and_new_users_are_as_known_one
     np.testing.assert_allclose(new["value"], one["value"], rtol=1e-4)
 
 
+@STRANGERS
 def test_a_new_user_without_items_is_a_stranger(completer):
     stranger = completer.recommend("somebody", 5)
     for nothing in ([], {}):
@@ -179,6 +182,7 @@ def test_a_new_film_is_ranked_by_its_users(completer):
     assert sum(int(user[1:]) % 6 == 1 for user in found) >= 6
 
 
+@STRANGERS
 def test_chances_of_nearly_full_rows_are_not_certain():
     rows = [(f"u{u}", f"i{i}") for u in range(40) for i in range(10) if (u * 7 + i * 3) % 10]
     fitted = Completer("pretrained").fit(rows)
@@ -209,6 +213,7 @@ def test_strengths_of_a_new_user_are_checked_too(strength):
         fitted.recommend("new", ratings={"f01": strength})
 
 
+@STRANGERS
 def test_tables_with_little_to_rank_are_ranked_all_the_same():
     one_item = Completer().fit([("a", "x"), ("b", "x"), ("c", "x")])
     assert len(one_item.recommend("a")) == 0

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from tests.support.film_club import LABELS, TRAINED
+from tests.support.strangers import STRANGERS
 
 from exchangeable.completion import predictor
 from exchangeable.completion.completer import Completer
@@ -44,6 +45,7 @@ def test_cells_without_column_names_get_frames_with_labels_all_the_same(convert)
     assert vectors["column 1"].to_list() == ["ann", "bob", "cleo"]
 
 
+@STRANGERS
 def test_a_new_member_is_recommended_to_from_ratings_that_are_not_kept(fitted):
     completer = fitted("vmf")
     before = completer.predict([("newcomer", film) for film in LABELS["film"].unique().sort()])

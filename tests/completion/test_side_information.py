@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from tests.support.strangers import STRANGERS
 
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import InputError
@@ -34,6 +35,7 @@ def described():
     )
 
 
+@STRANGERS
 def test_members_that_only_have_features_are_predicted_by_them(described):
     assert described.table_.shape == (30, 24)
     asked = CELLS.filter(CELLS["film"].is_in(["f00", "f01"]))
@@ -71,6 +73,7 @@ def test_a_new_member_is_recommended_by_its_features(described):
         plain.recommend("new", features={"trait": 1.0})
 
 
+@STRANGERS
 def test_intervals_of_members_without_cells_hold_what_they_promise():
     # Films differ much and cells of a film little, so hidden cells say nothing of hidden films.
     generator = np.random.default_rng(1)
@@ -100,6 +103,7 @@ def test_a_later_feature_far_from_all_others_is_refused(described):
         described.recommend("new", features=[1.0])
 
 
+@STRANGERS
 def test_features_that_are_all_missing_or_alike_change_nothing():
     nothing = FILMS.select("film", empty=pl.lit(None), same=pl.lit(3.0))
     plain = Completer("pretrained", scale="real").fit(CELLS, VALUES)
@@ -110,6 +114,7 @@ def test_features_that_are_all_missing_or_alike_change_nothing():
     np.testing.assert_allclose(*ends, atol=1e-6)
 
 
+@STRANGERS
 def test_intervals_of_unseen_members_stay_when_a_cell_comes():
     index, values, times = timed_table()
     completer = Completer("pretrained", scale="real").fit(index, values, times=times)
@@ -120,6 +125,7 @@ def test_intervals_of_unseen_members_stay_when_a_cell_comes():
     assert widths[1] == pytest.approx(widths[0], rel=0.02)
 
 
+@STRANGERS
 def test_a_new_member_without_cells_is_predicted_like_any_that_is_not_known():
     index, values, times = timed_table()
     completer = Completer("pretrained", scale="real").fit(index, values, times=times)

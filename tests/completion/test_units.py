@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.support.strangers import STRANGERS
 
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.units_predictor import UnitsPredictor
@@ -43,6 +44,7 @@ def test_columns_of_different_quantities_are_completed_each_in_its_unit(model):
     assert 0.65 < ((low <= truth) & (truth <= high)).mean() < 0.95
 
 
+@STRANGERS
 def test_counts_with_heavy_tails_are_never_predicted_below_zero():
     cells, values = plays()
     completer = Completer("pretrained").fit(cells, values)

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import torch
 from tests.support.film_club import ASKED, LABELS, RATINGS, SHORT, TRAINED
+from tests.support.strangers import STRANGERS
 
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.model_predictor import ModelPredictor
@@ -16,6 +17,7 @@ from exchangeable.errors import InputError
 from exchangeable.training.config import TrainingConfig
 
 
+@STRANGERS
 @pytest.mark.parametrize("model", ["mean", "bias", "vmf", "bmf", "item-knn", *TRAINED])
 def test_new_members_join_without_training(model):
     training = SHORT if model in TRAINED else None
@@ -40,6 +42,7 @@ def test_new_members_join_without_training(model):
     assert before.shape == (1,)
 
 
+@STRANGERS
 @pytest.mark.parametrize("model", ["vmf", "residual"])
 def test_a_new_row_is_answered_nearly_as_if_it_had_been_there(model):
     training = replace(SHORT, steps=60) if model in TRAINED else None

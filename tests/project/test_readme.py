@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from tests.support.markdown import ROOT, blocks, pages, same_output
+from tests.support.strangers import STRANGERS
 
 import exchangeable
 
@@ -39,6 +40,7 @@ def run(page):
     return names, printed
 
 
+@STRANGERS
 @pytest.mark.parametrize("page", [page for page in WITH_CODE if page != "README.md"])
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page):
     _, printed = run(page)

@@ -9,12 +9,12 @@ from tests.support.values import some_levels
 from exchangeable.errors import InputError
 from exchangeable.values.calibration import Calibration
 from exchangeable.values.distributions import (
-    Joined,
     LogisticMixture,
     Normal,
     OnLevels,
     level_edges,
 )
+from exchangeable.values.joined import Joined
 
 
 def test_the_mean_on_levels_is_each_level_times_its_probability():

@@ -15,11 +15,12 @@ from typing import Annotated
 import typer
 
 from exchangeable._version import __version__
-from exchangeable.cli.completion import complete, factorize, recommend
+from exchangeable.cli.completion import complete, factorize
 from exchangeable.cli.data import data
 from exchangeable.cli.diagnostics import doctor
 from exchangeable.cli.evaluation import evaluate
 from exchangeable.cli.output import print_error
+from exchangeable.cli.questions import explain, recommend
 from exchangeable.cli.service import serve
 from exchangeable.cli.training import finetune, pretrain, train
 
@@ -29,7 +30,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (complete, recommend, factorize, train, finetune, pretrain, evaluate, serve, doctor):
+for command in (
+    *(complete, recommend, explain, factorize),
+    *(train, finetune, pretrain, evaluate),
+    *(serve, doctor),
+):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -1,4 +1,4 @@
-"""``exchangeable complete``, ``recommend`` and ``factorize``."""
+"""``exchangeable complete`` and ``factorize``; completers for these and other commands."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def complete(
             request.check_csv()
         data = data.in_label_order(in_place=True)
         completer = fit_completer(data, model, seed, device, frames, output, memory, processes)
-        with progress_bar(processes) as progress:
+        with progress_bar(processes) as progress, output.warnings():
             filled = fill.fill(completer.fitted_, request, progress)
         page = None
         if report is not None:
@@ -137,105 +137,6 @@ def complete(
     and_report = "" if report is None else f", report written to {report}"
     predicted = format_count(request.missing, "cell")
     output.finish(f"predicted {predicted}, written to {name_output(out)}{and_report}")
-
-
-@report_errors
-@with_table_options
-def recommend(
-    table: TableOrCompleter,
-    member: Annotated[str, typer.Argument(help="Label of the member to recommend to.")],
-    n: Annotated[int, typer.Option("-n", help="Number of recommendations.")] = 10,
-    axis: Annotated[str, typer.Option(help="Axis of the member, by name or number from 0.")] = "0",
-    rate: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="LABEL=VALUE: a rating by the member that is not in the table; repeatable."
-        ),
-    ] = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="AXIS=LABEL: a fixed member of another axis, with three axes or more; repeatable."
-        ),
-    ] = None,
-    among: Annotated[
-        list[str] | None, typer.Option(help="LABEL that may be listed; repeatable.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option(help="LABEL that may not be listed; repeatable.")
-    ] = None,
-    include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="List observed cells, too.")
-    ] = False,
-    exposure: Annotated[
-        float,
-        typer.Option(help="How far the chance to be observed counts beside values, such as 0.5."),
-    ] = 0.0,
-    model: Model = "auto",
-    features: FeatureFiles = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    options: TableOptions = DEFAULTS,
-    as_json: AsJson = False,
-) -> None:
-    """Recommend the best unobserved cells of a member, known or new.
-
-    Of positives (rows without a value) the likeliest further ones are listed, with their chances.
-    """
-    import polars as pl
-
-    from exchangeable.arrays.cells import UNKNOWN
-    from exchangeable.completion.inputs import find_axis
-    from exchangeable.completion.recommend import RecommendQuery
-    from exchangeable.completion.recommend import recommend as find_best
-    from exchangeable.data.vocabulary import column_of
-
-    output = Output(as_json)
-    ratings = {label: _parse_rating(text, label) for label, text in _split_pairs("--rate", rate)}
-    completer = open_completer(table, options, model, seed, device, output, features)
-    at = find_axis(completer.table_, int(axis) if axis.isdecimal() else axis)
-    others = [number for number in range(completer.table_.order) if number != at]
-    vocabularies = completer.table_.vocabularies
-    rated = {vocabularies[others[0]].parse_label(k): v for k, v in ratings.items()}
-    fixed = {}
-    for name, label in _split_pairs("--given", given, last=False):
-        fixed[name] = vocabularies[find_axis(completer.table_, name)].parse_label(label)
-    parsed = vocabularies[at].parse_label(member)
-    listed, left_out = (
-        labels and [vocabularies[others[0]].parse_label(label) for label in labels]
-        for labels in (among, exclude)
-    )
-    query = RecommendQuery(
-        parsed,
-        n,
-        at,
-        rated or None,
-        fixed,
-        completer.duplicates,
-        among=listed,
-        exclude=left_out,
-        include_seen=include_seen,
-        exposure=exposure,
-    )
-    rows = pl.DataFrame(find_best(completer.fitted_, query).columns(completer.table_))
-    axes = [
-        axis
-        for axis, vocabulary in zip(completer.table_.axes, vocabularies, strict=True)
-        if vocabulary.encode(column_of(axis, [vocabulary.parse_label(member)]))[0] != UNKNOWN
-    ]
-    if not axes:
-        output.line(f"{member} is not in the table")
-    elif completer.table_.axes[at] not in axes:
-        here, other = completer.table_.axes[at], axes[0]
-        output.line(f"{member} is no {here} of the table, but a {other}: choose --axis {other}")
-    output.fact(member=member, recommended=rows.to_dicts())
-    for row in rows.iter_rows(named=True):
-        labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)
-        mean, low, high = list(row.values())[-3:]
-        # Of what either happens or not an interval says nothing beside the chance.
-        interval = "" if completer.levels_ == (0.0, 1.0) else f"({low:.2f} to {high:.2f})  "
-        output.line(f"{mean:8.3f}  {interval}{labels}")
-    output.finish("" if len(rows) else f"{member} has no unobserved cell to recommend")
 
 
 @report_errors
@@ -328,23 +229,3 @@ def fit_completer(
     output.line(*[note for note in completer.notes_ if note not in table.found])
     output.fact(notes=list(completer.notes_), model=completer.model_name_)
     return completer
-
-
-def _split_pairs(
-    option: str, arguments: list[str] | None, last: bool = True
-) -> list[tuple[str, str]]:
-    """Split NAME=VALUE at the last equals sign, or at the first."""
-    pairs = []
-    for text in arguments or []:
-        name, equals, rest = text.rpartition("=") if last else text.partition("=")
-        if not equals or not name:
-            raise InputError(f"{option} must be NAME=VALUE, but is {text!r}")
-        pairs.append((name, rest))
-    return pairs
-
-
-def _parse_rating(text: str, label: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"the rating of {label!r} must be a number, but is {text!r}") from None

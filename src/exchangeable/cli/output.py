@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import typer
 
 from exchangeable.data.options import TableOptions
-from exchangeable.errors import Failed, InputError
+from exchangeable.errors import Failed, InputError, InputWarning
 from exchangeable.runtime.files import whole_file
-from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.progress import SILENT, Progress, progress_lines
 
 if TYPE_CHECKING:
     from exchangeable.runtime.processes import Processes
@@ -70,6 +71,21 @@ class Output:
     def fact(self, **facts: Any) -> None:
         """Add fields to the JSON object."""
         self.facts |= facts
+
+    @contextmanager
+    def warnings(self) -> Iterator[None]:
+        """Print warnings about the input as lines, and add them to the JSON object."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", InputWarning)
+            yield
+        for warning in caught:
+            if issubclass(warning.category, InputWarning):
+                self.line(str(warning.message))
+                self.fact(warnings=[*self.facts.get("warnings", ()), str(warning.message)])
+            else:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
 
     def finish(self, line: str = "") -> None:
         """Print the JSON object, or a last line that says what was done."""
@@ -150,7 +166,7 @@ def progress_bar(processes: Processes | None = None) -> Iterator[Progress]:
         yield SILENT
         return
     if not sys.stderr.isatty():
-        yield _progress_lines()
+        yield Progress(progress_lines())
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
@@ -171,17 +187,6 @@ def progress_bar(processes: Processes | None = None) -> Iterator[Progress]:
         yield Progress(show)
     finally:
         bar.stop()
-
-
-def _progress_lines() -> Progress:
-    last = [time.monotonic() - 8]
-
-    def show(share: float, text: str) -> None:
-        if time.monotonic() - last[0] > 10:
-            last[0] = time.monotonic()
-            typer.echo(f"  {share:4.0%}  {text}", err=True)
-
-    return Progress(show)
 
 
 # Files -----------------------------------------------------------------------------------

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.completion.estimator import Estimator, available_if
+from exchangeable.completion.explain import explain
 from exchangeable.completion.factors import member_factors, similar_members
 from exchangeable.completion.fit import Fitted
-from exchangeable.completion.inputs import encode_queries, encode_times, find_axis
+from exchangeable.completion.inputs import (
+    check_number,
+    check_shares,
+    check_stranger,
+    encode_cell,
+    encode_queries,
+    encode_times,
+    find_axis,
+    is_many,
+)
 from exchangeable.completion.predictor import (
     MEAN,
     PROBABILITIES,
     Predictor,
     Statistic,
     interval_ends,
+    quantile,
     read_predictions,
+    sample_predictions,
 )
-from exchangeable.completion.recommend import (
-    RecommendQuery,
-    is_many,
-    recommend,
-    recommend_to_many,
-)
+from exchangeable.completion.recommend import RecommendQuery, recommend, recommend_to_many
 from exchangeable.completion.update import refresh_is_due
 from exchangeable.data.frames import native_frame
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
+from exchangeable.runtime.random import check_seed
 
 
 class Answers(Estimator):
@@ -44,8 +52,9 @@ class Answers(Estimator):
     def predict(self, X: Any, times: Any = None) -> Floats:
         """Predict the expected value of each cell: (Q,).
 
-        A cell of a member that is not in the table is predicted from its other axes. ``times`` are
-        those of the cells, where the table has any; without them they are the latest.
+        A cell of a member that is not in the table is predicted from its other axes, and a warning
+        names such labels. ``times`` are those of the cells, where the table has any; without them
+        they are the latest.
         """
         return self._read(X, times, MEAN)[0]
 
@@ -60,9 +69,37 @@ class Answers(Estimator):
             raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
         return np.stack(self._read(X, times, *interval_ends(coverage)), axis=1)
 
+    def predict_quantiles(
+        self, X: Any, shares: Sequence[float] = (0.1, 0.5, 0.9), times: Any = None
+    ) -> Floats:
+        """Predict the values below which the shares of the probability lie: (Q, K).
+
+        ``shares`` are K numbers between 0 and 1. Cells are predicted once for all of them.
+        """
+        asked = check_shares(shares)
+        columns = np.stack(self._read(X, times, *map(quantile, asked)), axis=1)
+        ascending = np.argsort(asked)
+        # Quantiles are found by iteration, so those of nearly equal shares may differ by rounding.
+        columns[:, ascending] = np.maximum.accumulate(columns[:, ascending], axis=1)
+        return columns
+
+    def sample(self, X: Any, n: int = 1, seed: int = 0, times: Any = None) -> Floats:
+        """Draw values of each cell from its predicted distribution: (n, Q).
+
+        Draws are independent of one another, those of two cells of the same member too. On a scale
+        with levels they are levels, by the probabilities of ``predict_proba``; else real numbers,
+        by the calibrated quantiles of ``predict_quantiles``.
+        """
+        check_number(n)
+        table, generator = self.fitted_.table, np.random.default_rng(check_seed(seed))
+        index, at = encode_queries(table, X), encode_times(table, X, times)
+        uniform = generator.random((n, len(index))).clip(min=np.finfo(np.float64).tiny)
+        return sample_predictions(self.predictor_, index, self.levels_, uniform, at)
+
     @available_if(
         lambda self: "fitted_" not in vars(self) or bool(self.levels_),
-        "values on a scale with levels are needed, but these are real numbers",
+        "predict_proba needs values on a scale with levels, but these are real numbers; "
+        "predict_interval, predict_quantiles and sample show how uncertain they are",
     )
     def predict_proba(self, X: Any, times: Any = None) -> Floats:
         """Predict the probability of each level of the scale, as sorted in ``levels_``: (Q, L).
@@ -88,6 +125,8 @@ class Answers(Estimator):
         """Return the ``n`` best unseen cells of a member, best first, with an 80 % interval.
 
         A list or array of known members gets a list each, with their labels in the first column.
+        One that is not known and has neither ``ratings`` nor ``features`` gets the list of somebody
+        unknown, with a warning.
         ``ratings`` are cells of the member that are taken into account and not kept: a mapping
         from labels to values, a frame, or of positives a list of labels. So a new member gets
         recommendations at once. With more than two axes the best combinations are listed;
@@ -114,10 +153,29 @@ class Answers(Estimator):
             exposure,
         )
         if not is_many(member):
-            return native_frame(recommend(self.fitted_, query).columns(table), frame)
+            columns = recommend(self.fitted_, query).columns(table)
+            is_described = ratings is not None or features is not None
+            check_stranger(table, find_axis(table, axis), member, is_described=is_described)
+            return native_frame(columns, frame)
         members = column_of("member", member)
         found = recommend_to_many(self.fitted_, members, query)
         return native_frame(found.columns(table, members), frame)
+
+    def explain(self, cell: Any, n: int | None = None, *, axis: int | str = 0) -> Any:
+        """Return the observed cells of a member that moved the prediction of a cell, and how far.
+
+        ``cell`` has a label for each axis, and the member is the one on ``axis``. The effect of a
+        cell is the prediction from all cells of the member, less the one without that cell: the
+        largest come first, ``n`` of them or all. The member is read from its own cells at the
+        latest time, as a new one would be, and all others stay as they were read; a model that
+        cannot read a member alone reads the whole table again without each cell. If ``cell``
+        itself is observed, it is left out of its own explanation.
+        """
+        if n is not None:
+            check_number(n)
+        table, number = self.fitted_.table, find_axis(self.fitted_.table, axis)
+        explanation = explain(self.fitted_, encode_cell(table, cell, number), number)
+        return native_frame(explanation.columns(table, n), _frame_kind(table))
 
     def similar(self, member: Any, n: int = 10, *, axis: int | str = 0) -> Any:
         """Return the ``n`` members that are most like a known one, with their cosines.

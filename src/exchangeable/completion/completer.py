@@ -14,7 +14,12 @@ from typing import Any, Self
 from exchangeable.completion.answers import Answers
 from exchangeable.completion.finetune import finetune
 from exchangeable.completion.fit import FitRequest, fit
-from exchangeable.completion.inputs import check_input
+from exchangeable.completion.forget import (
+    frames_of_features,
+    table_without_cells,
+    table_without_members,
+)
+from exchangeable.completion.inputs import check_input, encode_members, find_axis
 from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.storage import load_completer, save_completer
 from exchangeable.completion.units_predictor import unwrapped
@@ -24,7 +29,7 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.runtime.devices import find_device, parse_size
 from exchangeable.runtime.processes import ALONE, Processes
-from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.progress import Progress, user_progress
 from exchangeable.runtime.random import check_seed
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.recipes import FINETUNING
@@ -42,7 +47,8 @@ class Completer(Answers):
     hidden for the comparison; ``notes_`` has the errors of all. ``memory`` limits what models may
     take to read a table, as in ``"4GB"``. ``units`` are those that real numbers are read in:
     ``"plain"``, ``"log"``, or the name of an axis whose members are different quantities; by
-    default what suits the values, and ``notes_`` says so.
+    default what suits the values, and ``notes_`` says so. With ``verbose`` progress and notes are
+    printed on standard error; without it the logger ``exchangeable`` has them, at DEBUG and INFO.
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])
@@ -62,6 +68,7 @@ class Completer(Answers):
         training: TrainingConfig | None = None,
         memory: str | float | None = None,
         units: str | None = None,
+        verbose: bool = False,
     ) -> None:
         self.model = model
         self.seed = seed
@@ -72,6 +79,7 @@ class Completer(Answers):
         self.training = training
         self.memory = memory
         self.units = units
+        self.verbose = verbose
 
     def fit(
         self,
@@ -81,7 +89,7 @@ class Completer(Answers):
         features: Mapping[str, Any] | None = None,
         times: Any = None,
         axes: Sequence[str | int] | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | None = None,
     ) -> Self:
         """Read the observed cells; only models that are trained take gradient steps.
 
@@ -103,7 +111,7 @@ class Completer(Answers):
         table: Table,
         *,
         features: Mapping[str, Any] | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | None = None,
         processes: Processes = ALONE,
     ) -> Self:
         """Read a table that was built before, say from a file; several processes may share it."""
@@ -122,10 +130,17 @@ class Completer(Answers):
             units=self.units,
             memory=parse_size(self.memory),
             processes=processes,
-            progress=progress,
+            progress=user_progress(bool(self.verbose)) if progress is None else progress,
         )
         self.fitted_ = fit(request)
+        if progress is None:  # who passes one shows the notes as well
+            self._show_notes(self.fitted_.notes)
         return self
+
+    def _show_notes(self, notes: tuple[str, ...]) -> None:
+        show = user_progress(bool(self.verbose)).note
+        for note in notes:
+            show(note)
 
     def update(
         self,
@@ -152,12 +167,36 @@ class Completer(Answers):
         self.fitted_ = refresh(self.fitted_)
         return self
 
+    def forget(self, member: Any, axis: int | str = 0) -> Self:
+        """Forget a member or a list of them: their labels, cells and features.
+
+        The rest of the table is fitted again at once, as if they had never come: whatever was
+        fitted depends on all cells. So models that are trained in ``fit`` are trained again,
+        ``auto`` chooses again, and what ``finetune`` gained is lost. Members of other axes that
+        have neither cells nor features any more are forgotten too. Features are rebuilt from the
+        numbers that models read, which have seven digits and 0 for what is missing.
+        """
+        fitted = self.fitted_
+        number = find_axis(fitted.table, axis)
+        codes = encode_members(fitted.table, number, member)
+        left = table_without_members(fitted.table, number, codes)
+        return self.fit_table(left, features=frames_of_features(fitted, left, number))
+
+    def forget_cells(self, X: Any) -> Self:
+        """Forget observed cells, and members that have neither cells nor features any more.
+
+        The rest of the table is fitted again at once, as in ``forget``.
+        """
+        fitted = self.fitted_
+        left = table_without_cells(fitted.table, fitted.table.positions(X))
+        return self.fit_table(left, features=frames_of_features(fitted, left, None))
+
     def finetune(
         self,
         *,
         steps: int | None = None,
         training: TrainingConfig | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | None = None,
     ) -> Self:
         """Take gradient steps on this table from the model's present weights, while they help.
 
@@ -173,7 +212,10 @@ class Completer(Answers):
         usual = replace(FINETUNING, seed=seed)
         chosen = training or (usual if steps is None else replace(usual, steps=steps))
         split = ValidationSplit(self.validation, seed)
-        self.fitted_ = finetune(fitted, chosen, split, progress)
+        shown = user_progress(bool(self.verbose)) if progress is None else progress
+        self.fitted_ = finetune(fitted, chosen, split, shown)
+        if progress is None:
+            self._show_notes(self.fitted_.notes[len(fitted.notes) :])
         return self
 
     def save(self, path: str | Path) -> None:

@@ -89,14 +89,15 @@ class Estimator:
             twin.__dict__ = self.__dict__
             return getattr(twin, name)
         method = inspect.getattr_static(type(self), name, None)
-        reason = f": {method.reason}" if isinstance(method, _ConditionalMethod) else ""
-        raise AttributeError(f"This {type(self).__name__!r} has no attribute {name!r}{reason}")
+        if isinstance(method, _ConditionalMethod):
+            raise AttributeError(method.reason)
+        raise AttributeError(f"This {type(self).__name__!r} has no attribute {name!r}")
 
 
 class available_if:  # noqa: N801  # a decorator, named as scikit-learn's
     """Make a method an attribute only of the instances that ``check`` is true of.
 
-    ``reason`` is added to the error of the others.
+    ``reason`` is the error of the others: a sentence on what the method needs.
     """
 
     def __init__(self, check: Callable[[Any], bool], reason: str) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
 from exchangeable.completion.fit import Fitted
-from exchangeable.completion.inputs import check_number
+from exchangeable.completion.inputs import check_number, encode_members
 from exchangeable.data.vocabulary import column_of_label
 from exchangeable.errors import InputError
 
@@ -29,9 +29,8 @@ def similar_members(fitted: Fitted, member: Any, n: int, axis: int) -> dict[str,
     """Return the labels of the members most like one, and their cosines, as columns."""
     check_number(n)
     name, vocabulary = fitted.table.axes[axis], fitted.table.vocabularies[axis]
-    code = int(vocabulary.encode(column_of_label(name, member))[0])
-    if code == UNKNOWN:
-        raise InputError(f"{name} must be known, but {member!r} is not")
+    column_of_label(name, member)  # raises if it is a list
+    code = int(encode_members(fitted.table, axis, member)[0])
     vectors = fitted.predictor.factors()[axis]
     lengths = np.linalg.norm(vectors, axis=1)
     products = vectors @ vectors[code]

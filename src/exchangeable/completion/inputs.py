@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
+from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Floats, Index
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
 from exchangeable.data.frames import frame_of, times_column, times_of
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import missing_labels
-from exchangeable.errors import InputError
+from exchangeable.data.vocabulary import (
+    Vocabulary,
+    column_of,
+    column_of_label,
+    missing_labels,
+)
+from exchangeable.errors import InputError, InputWarning
+from exchangeable.runtime.phrases import format_count
+
+MAX_COMPARED_LABELS = 10_000
+"""Labels of an axis up to which one that is written nearly the same is looked for."""
 
 
 def check_input(X: Any, y: Any) -> tuple[Any, Any]:
@@ -67,15 +79,47 @@ def encode_queries(table: Table, X: Any) -> Index:
                 f"{int(missing.argmax()) + 1} is missing (NaN or null)"
             )
     cells = table.cells(frame)
-    for column, vocabulary, codes in zip(columns, table.vocabularies, cells.T, strict=True):
-        whole = vocabulary.labels.dtype.is_integer()
-        if whole and frame[column].dtype == pl.String and (codes == UNKNOWN).all():
-            warnings.warn(
-                f"no label of {column!r} is known: they are texts, but those of the table are "
-                f"whole numbers",
-                stacklevel=3,
-            )
+    labels = [frame[column] for column in columns]
+    if (cells == UNKNOWN).any():
+        check_order(table, labels)
+        warn_of_unknown_labels(table, labels, cells)
     return cells
+
+
+def encode_cell(table: Table, cell: Any, axis: int) -> Index:
+    """Coordinates of one cell (D,), given by its labels; its member on an axis must be known."""
+    if isinstance(cell, str | bytes) or np.ndim(cell) != 1 or len(cell) != table.order:
+        raise InputError(
+            f"a cell must have a label for each of {', '.join(table.axes)}, but is {cell!r}"
+        )
+    encode_members(table, axis, [cell[axis]])
+    index: Index = encode_queries(table, [tuple(cell)])[0]
+    return index
+
+
+def encode_members(table: Table, axis: int, member: Any) -> Index:
+    """Codes of a member or a list of them (N,), all of which must be known."""
+    name = table.axes[axis]
+    labels = column_of(name, member) if is_many(member) else column_of_label(name, member)
+    if not len(labels):
+        raise InputError("one member or more is needed, but there is none")
+    codes = table.vocabularies[axis].encode(labels)
+    if (codes == UNKNOWN).any():
+        label = labels[int((codes == UNKNOWN).argmax())]
+        check_type(table, axis, label)
+        hint = suggest_label(table.vocabularies[axis], label)
+        raise InputError(f"{name} must be known, but {label!r} is not{hint}")
+    return codes
+
+
+def is_many(member: Any) -> bool:
+    """Whether these are several members rather than one."""
+    if isinstance(member, list | tuple | pl.Series):
+        return True
+    dimensions = np.ndim(member) if hasattr(member, "dtype") and hasattr(member, "__len__") else 0
+    if dimensions > 1:
+        raise InputError(f"members must be a list, but have {dimensions} dimensions")
+    return dimensions == 1
 
 
 def encode_times(table: Table, X: Any, times: Any = None) -> Floats | None:
@@ -117,3 +161,127 @@ def check_number(n: Any) -> None:
     """Raise unless ``n`` is a number of members or cells to list."""
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         raise InputError(f"n must be a whole number of 1 or more, but is {n!r}")
+
+
+def check_shares(shares: Any) -> Floats:
+    """Return shares of the probability (K,); raise unless each is between 0 and 1."""
+    try:
+        numbers = np.asarray(shares, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.empty(())
+    if numbers.ndim != 1 or not len(numbers) or not ((numbers > 0) & (numbers < 1)).all():
+        raise InputError(f"shares must be numbers between 0 and 1, but are {shares!r}")
+    return numbers
+
+
+# Labels that the table does not have -------------------------------------------------------
+
+
+def check_type(table: Table, axis: int, label: Any) -> None:
+    """Raise if the table has an unknown label in another type, such as 305 for '305'."""
+    vocabulary = table.vocabularies[axis]
+    twin = _find_twin(vocabulary, label)
+    if twin is not None:
+        _, ours = _name_type(vocabulary.labels.dtype)
+        its, _ = _name_type(column_of("label", [label]).dtype)
+        raise InputError(
+            f"labels of {table.axes[axis]!r} are {ours}, but {label!r} is {its}; did you mean "
+            f"{twin!r}?"
+        )
+
+
+def suggest_label(vocabulary: Vocabulary, label: Any) -> str:
+    """Return a question whether a known label was meant, to be put after a sentence, or nothing."""
+    near = _find_twin(vocabulary, label)
+    texts = isinstance(label, str) and vocabulary.labels.dtype == pl.String
+    if near is None and texts and len(vocabulary) <= MAX_COMPARED_LABELS:
+        near = next(iter(difflib.get_close_matches(label, vocabulary.labels.to_list(), 1)), None)
+    return "" if near is None else f"; did you mean {near!r}?"
+
+
+def check_stranger(table: Table, axis: int, member: Any, *, is_described: bool) -> None:
+    """Raise if an unknown member has a label of the wrong type; warn unless it is described."""
+    column = column_of_label("member", member)
+    vocabulary, label = table.vocabularies[axis], column[0]
+    if vocabulary.encode(column)[0] != UNKNOWN:
+        return
+    check_type(table, axis, label)
+    if not is_described:
+        hint = suggest_label(vocabulary, label)
+        warnings.warn(
+            f"{label!r} is not in the table: these are recommendations for somebody unknown{hint}",
+            InputWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_unknown_labels(table: Table, labels: Sequence[pl.Series], cells: Index) -> None:
+    """Warn of labels in the columns of cells (Q, D) that the table does not have."""
+    sentences = []
+    columns = zip(table.axes, table.vocabularies, labels, cells.T, strict=True)
+    for axis, vocabulary, column, codes in columns:
+        if (codes != UNKNOWN).all():
+            continue
+        unknown = Vocabulary.of(column.filter(pl.Series(codes == UNKNOWN)))[0].labels
+        count, total = len(unknown), len(Vocabulary.of(column)[0])
+        hint = suggest_label(vocabulary, unknown[0]) or _compare_types(vocabulary, unknown)
+        sentences.append(
+            f"{count:,} of {format_count(total, 'label')} of {axis!r} "
+            f"{'is' if count == 1 else 'are'} not in the table, such as {unknown[0]!r}{hint}"
+        )
+    warnings.warn("; ".join(sentences), InputWarning, stacklevel=5)
+
+
+def check_order(table: Table, labels: Sequence[pl.Series]) -> None:
+    """Raise if columns of cells hold the labels of the axes in another order.
+
+    That is so if no label of some columns is known, and all are on one another's axes. Numbers may
+    be labels of any axis, so one of these columns must be of texts.
+    """
+
+    def is_known(axis: int, column: pl.Series) -> Mask:
+        vocabulary = table.vocabularies[axis]
+        return vocabulary.encode(vocabulary.parse(column)) != UNKNOWN
+
+    unknown = [axis for axis, column in enumerate(labels) if not is_known(axis, column).any()]
+    if not any(labels[axis].dtype == pl.String for axis in unknown):
+        return
+    for others in permutations(unknown):
+        if all(is_known(o, labels[axis]).all() for axis, o in zip(unknown, others, strict=True)):
+            order = dict(zip(unknown, others, strict=True))
+            found = ", ".join(table.axes[order.get(axis, axis)] for axis in range(table.order))
+            raise InputError(
+                f"columns must have the labels of {', '.join(table.axes)}, but have those of "
+                f"{found}: reorder them"
+            )
+
+
+def _find_twin(vocabulary: Vocabulary, label: Any) -> Any:
+    """Return the known label that is written the same as one of another type, or None."""
+    written = [label, f"{label:g}"] if isinstance(label, float) else [label]
+    for text in map(str, written):
+        candidate = vocabulary.parse_label(text)
+        if vocabulary.encode(column_of("label", [candidate]))[0] != UNKNOWN:
+            return candidate
+    return None
+
+
+def _compare_types(vocabulary: Vocabulary, unknown: pl.Series) -> str:
+    """Say that labels are of another type than those of the table, or nothing."""
+    (_, theirs), (_, ours) = _name_type(unknown.dtype), _name_type(vocabulary.labels.dtype)
+    return "" if theirs == ours else f": they are {theirs}, but those of the table are {ours}"
+
+
+def _name_type(kind: pl.DataType) -> tuple[str, str]:
+    """Name the type of one label and of several in plain words."""
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        return "text", "texts"
+    if kind.is_integer():
+        return "a whole number", "whole numbers"
+    if kind.is_numeric():
+        return "a number", "numbers"
+    if kind.is_temporal():
+        return "a date", "dates"
+    if kind == pl.Boolean:
+        return "a boolean", "booleans"
+    return "of another type", "of several types"

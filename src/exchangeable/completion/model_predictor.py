@@ -32,7 +32,8 @@ from exchangeable.training.trained_model import MEMBERS, TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats, encoder
-from exchangeable.values.distributions import Distribution, Joined
+from exchangeable.values.distributions import Distribution
+from exchangeable.values.joined import Joined
 
 MAX_RANKED_CELLS = 6000
 """Cells of a large table's holdout that intervals are calibrated on."""

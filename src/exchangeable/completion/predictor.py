@@ -6,7 +6,7 @@ other axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import methodcaller
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.values.distributions import Distribution, interval
+from exchangeable.values.sampling import draw_values
 
 CELLS_PER_CHUNK = 2**14
 """Cells whose whole distributions are held at a time: on a scale of 101 levels 50 MB."""
@@ -82,6 +83,11 @@ def interval_ends(coverage: float) -> tuple[Statistic, Statistic]:
     return lambda distribution: ends(distribution)[0], lambda distribution: ends(distribution)[1]
 
 
+def quantile(share: float) -> Statistic:
+    """Statistic for the value below which a share of the probability lies."""
+    return methodcaller("quantile", share)
+
+
 def predict_chunks(
     predictor: Predictor, index: Index, times: Floats | None = None
 ) -> Iterator[tuple[slice, Distribution]]:
@@ -116,6 +122,23 @@ def score_predictions(
         for column, statistic in zip(columns, statistics, strict=True):
             column.append(_to_numpy(statistic(distribution, truth)))
     return [np.concatenate(column) for column in columns]
+
+
+def sample_predictions(
+    predictor: Predictor,
+    index: Index,
+    levels: Sequence[float],
+    uniform: Floats,
+    times: Floats | None = None,
+) -> Floats:
+    """Predict cells (Q, D) in one pass, and turn uniform draws (n, Q) into draws from them."""
+    every = torch.tensor(levels, dtype=torch.float64)
+    draws = np.empty_like(uniform)
+    for rows, distribution in predict_chunks(predictor, index, times):
+        draws[:, rows] = _to_numpy(
+            draw_values(distribution, every, torch.from_numpy(uniform[:, rows]))
+        )
+    return draws
 
 
 def best_cells(

@@ -20,7 +20,13 @@ from exchangeable.completion.candidates import (
     find_best_by_ranker,
 )
 from exchangeable.completion.fit import Fitted, check_size
-from exchangeable.completion.inputs import check_number, find_axis
+from exchangeable.completion.inputs import (
+    check_number,
+    check_type,
+    find_axis,
+    is_many,
+    suggest_label,
+)
 from exchangeable.completion.predictor import MEAN, read_predictions
 from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.update import read_new_cells, refresh, update
@@ -112,10 +118,12 @@ def recommend_to_many(fitted: Fitted, members: pl.Series, query: RecommendQuery)
     codes = fitted.table.vocabularies[axis].encode(members)
     unknown = codes == UNKNOWN
     if unknown.any():
-        name = fitted.table.axes[axis]
+        name, label = fitted.table.axes[axis], members[int(unknown.argmax())]
+        check_type(fitted.table, axis, label)
+        hint = suggest_label(fitted.table.vocabularies[axis], label)
         raise InputError(
             f"members must be known, but {int(unknown.sum()):,} of {len(codes):,} are no {name} of "
-            f"the table, such as {members[int(unknown.argmax())]!r}"
+            f"the table, such as {label!r}{hint}"
         )
     return _find_best(fitted, query, axis, codes)
 
@@ -152,16 +160,6 @@ def _bonus(exposure: float, chances: RankingPredictor, cells: Cells) -> Callable
         raise InputError(f"exposure must be a finite number of at least 0, but is {exposure}")
     unit = exposure * float(cells.values.std())
     return lambda index: unit * np.log(read_predictions(chances, index, MEAN)[0])
-
-
-def is_many(member: Any) -> bool:
-    """Whether these are several members rather than one."""
-    if isinstance(member, list | tuple | pl.Series):
-        return True
-    dimensions = np.ndim(member) if hasattr(member, "dtype") and hasattr(member, "__len__") else 0
-    if dimensions > 1:
-        raise InputError(f"members must be a list, but have {dimensions} dimensions")
-    return dimensions == 1
 
 
 def encode_features(fitted: Fitted, axis: int, features: Mapping[str, Any]) -> Tensor:
@@ -201,11 +199,13 @@ def encode_ratings(
                 f"ratings must be of labels of {name}, numbers, texts or dates, but are of "
                 f"{column.dtype}"
             )
-        codes = table.vocabularies[table.axes.index(name)].encode(column)
+        vocabulary = table.vocabularies[table.axes.index(name)]
+        codes = vocabulary.encode(column)
         index[:, table.axes.index(name)] = codes
         if (codes == UNKNOWN).any():
             label = column[int((codes == UNKNOWN).argmax())]
-            raise InputError(f"ratings must be of known {name}, but {label!r} is not known")
+            hint = suggest_label(vocabulary, label)
+            raise InputError(f"ratings must be of known {name}, but {label!r} is not known{hint}")
     labels[table.axes[axis]] = column_of("member", [member] * len(values))
     return pl.DataFrame({name: labels[name] for name in table.axes}), index, values
 

@@ -30,7 +30,10 @@ from exchangeable.training.config import TrainingConfig
 from exchangeable.training.task import facts_of
 from exchangeable.values.scale import Scale
 
-_PARAMS = ("model", "seed", "scale", "duplicates", "validation", "training", "memory", "units")
+_PARAMS = (
+    *("model", "seed", "scale", "duplicates", "validation", "training", "memory", "units"),
+    "verbose",
+)
 
 
 def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> None:
@@ -209,7 +212,8 @@ def features_to_json(features: TableFeatures) -> list[dict[str, Any] | None]:
 
 def _read_params(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of the constructor."""
-    params = {"memory": None, "units": None, **stored}  # older folders have neither
+    # Older folders have none of these.
+    params = {"memory": None, "units": None, "verbose": False, **stored}
     if params["training"] is not None:
         params["training"] = TrainingConfig(**params["training"])
     if set(params) != set(_PARAMS):

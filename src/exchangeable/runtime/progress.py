@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 Show = Callable[[float, str], None]
 Note = Callable[[str], None]
+
+_log = logging.getLogger("exchangeable")
 
 
 @dataclass(frozen=True)
@@ -41,3 +46,26 @@ class Progress:
 
 SILENT = Progress()
 """Shows nothing."""
+
+
+def progress_lines(delay: float = 2.0, every: float = 10.0) -> Show:
+    """Print a line on standard error after ``delay`` seconds, and then ``every`` so many."""
+    due = [time.monotonic() + delay]
+
+    def show(share: float, text: str) -> None:
+        if time.monotonic() >= due[0]:
+            due[0] = time.monotonic() + every
+            _print_line(f"{share:4.0%}  {text}")
+
+    return show
+
+
+def user_progress(verbose: bool) -> Progress:
+    """Print progress and notes on standard error, or else log them: as DEBUG and as INFO."""
+    if verbose:
+        return Progress(progress_lines(delay=0.0, every=1.0), _print_line)
+    return Progress(lambda share, text: _log.debug("%3.0f %%  %s", 100 * share, text), _log.info)
+
+
+def _print_line(text: str) -> None:
+    print(f"  {text}", file=sys.stderr)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,14 @@ import polars as pl
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
 from exchangeable.completion.candidates import Recommendations
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictor import MEAN, PROBABILITIES, interval_ends, read_predictions
+from exchangeable.completion.explain import ReadMember, effects_of_cells
+from exchangeable.completion.predictor import (
+    MEAN,
+    PROBABILITIES,
+    Predictor,
+    interval_ends,
+    read_predictions,
+)
 from exchangeable.completion.recommend import (
     RecommendQuery,
     encode_features,
@@ -242,24 +249,13 @@ def _explain(
     queries = cells.copy()
     queries[:, axis] = 0
 
-    def means(included: Mask) -> Floats | None:
-        predictor = completer.predictor_.for_new_member(
-            axis, index[included], values[included], features
-        )
-        return None if predictor is None else read_predictions(predictor, queries, MEAN)[0]
+    def read(kept: Mask) -> Predictor | None:
+        return completer.predictor_.for_new_member(axis, index[kept], values[kept], features)
 
-    included = np.ones(len(index), dtype=bool)
-    with_all = means(included)
-    if with_all is None:
+    if read(np.ones(len(index), dtype=bool)) is None:
         return []
-    effects = []
-    for at, label in enumerate(query.ratings):
-        included[at] = False
-        without = means(included)
-        assert without is not None
-        effects.append((label, with_all - without))
-        included[at] = True
-    return effects
+    effects = effects_of_cells(cast(ReadMember, read), queries, len(index))
+    return list(zip(query.ratings, effects, strict=True))
 
 
 def _to_cells(

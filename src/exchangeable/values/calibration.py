@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from exchangeable.errors import InputError
-from exchangeable.values.distributions import Distribution
+from exchangeable.values.distributions import Distribution, Share
 
 Floats = NDArray[np.float64]
 
@@ -58,12 +59,13 @@ class Calibration:
         quantiles[0], quantiles[-1] = 0.0, 1.0
         return cls(tuple(quantiles.tolist()))
 
-    def __call__(self, share: float) -> float:
+    def __call__(self, share: Share) -> Share:
         """Return the quantile to take so that ``share`` of the cells is below it."""
         if not self.quantiles:
             return share
         quantile = np.interp(share, SHARES, self.quantiles)
-        return float(np.clip(quantile, _MIN_QUANTILE, 1 - _MIN_QUANTILE))
+        inside = np.clip(quantile, _MIN_QUANTILE, 1 - _MIN_QUANTILE)
+        return torch.from_numpy(inside) if isinstance(share, Tensor) else float(inside)
 
     def apply(self, predictions: Distribution) -> Distribution:
         """Return the predictions with calibrated quantiles."""
@@ -86,7 +88,7 @@ class Calibrated:
     def mean(self) -> Tensor:
         return self.predictions.mean()
 
-    def quantile(self, share: float) -> Tensor:
+    def quantile(self, share: Share) -> Tensor:
         return self.predictions.quantile(self.calibration(share))
 
     def rank(self, values: Tensor) -> Tensor:

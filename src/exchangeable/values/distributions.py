@@ -24,6 +24,10 @@ _MEAN_TOLERANCE = 1e-3  # error of a mean, in hundredths of the scale
 _ROOT_2_PI = math.sqrt(2 * math.pi)
 
 
+Share = float | Tensor
+"""A share of the probability, or one for each cell (Q,)."""
+
+
 class Distribution(Protocol):
     """The predicted distributions of Q cells."""
 
@@ -35,7 +39,7 @@ class Distribution(Protocol):
         """Mean of each cell: (Q,)."""
         ...
 
-    def quantile(self, share: float) -> Tensor:
+    def quantile(self, share: Share) -> Tensor:
         """The value below which ``share`` of the probability lies: (Q,)."""
         ...
 
@@ -84,13 +88,13 @@ class OnLevels:
     def bounds(self) -> tuple[float, float]:
         return float(self.levels[0]), float(self.levels[-1])
 
-    def quantile(self, share: float) -> Tensor:
+    def quantile(self, share: Share) -> Tensor:
         ends = self.bounds()
         if self.latent is not None:
             return self.latent.quantile(share).clamp(*ends)
         edges = level_edges(self.levels)
         below = self.probabilities().cumsum(dim=1)  # (Q, L)
-        target = torch.full_like(below[:, :1], share)
+        target = torch.as_tensor(share, dtype=below.dtype).expand(len(below))[:, None].contiguous()
         at = torch.searchsorted(below, target).clamp(max=len(self.levels) - 1)
         mass = self.probabilities().gather(1, at).clamp(min=_TINY)
         within = ((target - below.gather(1, at)) / mass + 1).clamp(0, 1).squeeze(1)
@@ -133,8 +137,8 @@ class Normal:
     def probabilities(self) -> Tensor:
         return self.on_levels().probabilities()
 
-    def quantile(self, share: float) -> Tensor:
-        away = torch.special.ndtri(self.location.new_tensor(share))
+    def quantile(self, share: Share) -> Tensor:
+        away = torch.special.ndtri(torch.as_tensor(share, dtype=self.location.dtype))
         return self._inside(self.location + self.deviation * away)
 
     def rank(self, values: Tensor) -> Tensor:
@@ -160,51 +164,6 @@ class Normal:
         if self.levels is None:
             return values
         return values.clamp(float(self.levels[0]), float(self.levels[-1]))
-
-
-@dataclass(frozen=True, eq=False)
-class Joined:
-    """Distributions of several kinds: positions of cells, each once, with their distributions."""
-
-    parts: tuple[tuple[Tensor, Distribution], ...]
-
-    def take(self, cells: Tensor) -> Joined:
-        parts = []
-        for positions, part in self.parts:
-            inverse = positions.new_full((self._size,), -1)
-            inverse[positions] = torch.arange(len(positions))
-            kept = (inverse[cells] >= 0).nonzero().squeeze(1)
-            parts.append((kept, part.take(inverse[cells[kept]])))
-        return Joined(tuple(parts))
-
-    def mean(self) -> Tensor:
-        return self._joined([part.mean() for _, part in self.parts])
-
-    def quantile(self, share: float) -> Tensor:
-        return self._joined([part.quantile(share) for _, part in self.parts])
-
-    def rank(self, values: Tensor) -> Tensor:
-        return self._joined([part.rank(values[cells]) for cells, part in self.parts])
-
-    def bounds(self) -> tuple[float, float] | None:
-        return self.parts[0][1].bounds()
-
-    def probabilities(self) -> Tensor:
-        return self._joined([part.probabilities() for _, part in self.parts])
-
-    def log_likelihood(self, values: Tensor) -> Tensor:
-        return self._joined([part.log_likelihood(values[cells]) for cells, part in self.parts])
-
-    @property
-    def _size(self) -> int:
-        return sum(len(cells) for cells, _ in self.parts)
-
-    def _joined(self, columns: list[Tensor]) -> Tensor:
-        """Put what each part gives for its cells in their places."""
-        result = columns[0].new_empty(self._size, *columns[0].shape[1:])
-        for (cells, _), column in zip(self.parts, columns, strict=True):
-            result[cells] = column
-        return result
 
 
 def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
@@ -292,12 +251,14 @@ class LogisticMixture:
     def probabilities(self) -> Tensor:
         raise InputError("probabilities need a scale with levels, but the values are real")
 
-    def quantile(self, share: float) -> Tensor:
+    def quantile(self, share: Share) -> Tensor:
         # The quantile of the mixture lies between the outer quantiles of its components.
-        bounds = self.locations + self.scales * math.log(share / (1 - share))
-        low, high = bounds.amin(dim=1), bounds.amax(dim=1)
         weights = self.log_weights.exp()
-        close = max(_SHARE_TOLERANCE * min(share, 1 - share), 4 * torch.finfo(weights.dtype).eps)
+        share = torch.as_tensor(share, dtype=weights.dtype, device=weights.device)
+        bounds = self.locations + self.scales * share.logit().unsqueeze(-1)
+        low, high = bounds.amin(dim=1), bounds.amax(dim=1)
+        close = _SHARE_TOLERANCE * torch.minimum(share, 1 - share)
+        close = close.clamp(min=4 * torch.finfo(weights.dtype).eps)
         value, before = (weights * bounds).sum(dim=1), torch.full_like(low, torch.inf)
         for _ in range(_MAX_STEPS):
             below = ((value[:, None] - self.locations) / self.scales).sigmoid()

@@ -152,7 +152,7 @@ class InUnits:
         # Of the same spread for all cells: that of one cell is known too badly for its mean.
         return torch.stack([self._back(mean + away) for away in self.units.offsets]).mean(dim=0)
 
-    def quantile(self, share: float) -> Tensor:
+    def quantile(self, share: float | Tensor) -> Tensor:
         return self._back(self.predicted.quantile(share).double().cpu())
 
     def rank(self, values: Tensor) -> Tensor:

@@ -1,0 +1,145 @@
+"""Explanations: how much each cell of a member moved the prediction of another cell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import polars as pl
+from torch import Tensor
+
+from exchangeable.arrays.cells import Floats, Index, Mask
+from exchangeable.completion.fit import Fitted
+from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.completion.predictor import MEAN, Predictor, interval_ends, read_predictions
+from exchangeable.completion.ranking_predictor import RankingPredictor
+from exchangeable.data.table import Table
+from exchangeable.errors import InputError
+
+MAX_CELLS = 2_000
+"""Most cells of a member whose effects are computed: each takes a reading without it."""
+MAX_READ_CELLS = 1_000_000
+"""Most cells that are read where every effect takes a reading of the whole table."""
+COVERAGE = 0.8
+"""Coverage of the interval."""
+
+ReadMember = Callable[[Mask], Predictor]
+"""Reads a member from those of its cells that a mask (E,) keeps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The prediction of a cell, and the effects of its member's other cells, largest first."""
+
+    axis: int
+    """The member's axis."""
+    mean: float
+    low: float
+    high: float
+    cells: Index  # (E, D)
+    values: Floats  # (E,)
+    effects: Floats  # (E,), the prediction less the one without the cell
+
+    def columns(self, table: Table, n: int | None = None) -> dict[str, pl.Series]:
+        """Return labels of the other axes, values and effects of the first ``n`` cells."""
+        columns = {
+            axis: table.vocabularies[number].decode(self.cells[:n, number])
+            for number, axis in enumerate(table.axes)
+            if number != self.axis
+        }
+        columns[table.prediction_columns()[0]] = pl.Series(self.values[:n])
+        effect = "effect"
+        while effect in columns:
+            effect += " of the cell"
+        return columns | {effect: pl.Series(self.effects[:n])}
+
+
+def explain(fitted: Fitted, cell: Index, axis: int) -> Explanation:
+    """Explain the prediction of a cell (D,) by the observed cells of its member on an axis."""
+    cells, name = fitted.cells, fitted.table.axes[axis]
+    of_member = cells.index[:, axis] == cell[axis]
+    # A prediction that has read the cell itself would be explained by that cell alone.
+    own = np.flatnonzero(of_member & (cells.index != cell).any(axis=1))
+    if len(own) > MAX_CELLS:
+        raise InputError(
+            f"effects of at most {MAX_CELLS:,} cells are computed, but this {name} has "
+            f"{len(own):,}; choose another axis"
+        )
+    read, query = _member_reader(fitted, cell, axis, own)
+    observed = np.flatnonzero(_is_observed(fitted)[own])
+    mean, low, high = read_predictions(
+        read(np.ones(len(own), dtype=bool)), query, MEAN, *interval_ends(COVERAGE)
+    )
+    effects = effects_of_cells(read, query, len(own), observed)[:, 0]
+    # Rounded, so that effects that are equal but for the last bits keep the sequence of labels.
+    largest = np.argsort(-np.abs(np.round(effects, 9)), kind="stable")
+    chosen = own[observed[largest]]
+    ends = float(mean[0]), float(low[0]), float(high[0])
+    return Explanation(axis, *ends, cells.index[chosen], cells.values[chosen], effects[largest])
+
+
+def effects_of_cells(
+    read: ReadMember, queries: Index, count: int, positions: Iterable[int] | None = None
+) -> Floats:
+    """Predict queries (Q, D) from all ``count`` cells, less the same without each: (E, Q).
+
+    ``positions`` are those of the cells to leave out in turn; None: all.
+    """
+    kept = np.ones(count, dtype=bool)
+    with_all = read_predictions(read(kept), queries, MEAN)[0]
+    effects = []
+    for position in range(count) if positions is None else positions:
+        kept[position] = False
+        effects.append(with_all - read_predictions(read(kept), queries, MEAN)[0])
+        kept[position] = True
+    return np.array(effects).reshape(-1, len(queries))
+
+
+def _member_reader(fitted: Fitted, cell: Index, axis: int, own: Index) -> tuple[ReadMember, Index]:
+    """Return a function that reads a member from some of its own cells, and the query (1, D).
+
+    The member is read alone, as a new one would be; where the model cannot do that, it reads all
+    cells of the table together again.
+    """
+    cells, predictor = fitted.cells, fitted.predictor
+    index = cells.index[own]
+    index[:, axis] = 0
+    features = _features_of_member(fitted, axis, int(cell[axis]))
+
+    def read_alone(kept: Mask) -> Predictor | None:
+        return predictor.for_new_member(axis, index[kept], cells.values[own[kept]], features)
+
+    def read_together(kept: Mask) -> Predictor:
+        return predictor.refreshed(cells.take(np.sort(np.r_[others, own[kept]])))
+
+    query = cell[None].copy()
+    if read_alone(np.ones(len(own), dtype=bool)) is not None:
+        query[0, axis] = 0
+        return cast(ReadMember, read_alone), query
+    if len(own) * len(cells) > MAX_READ_CELLS:
+        raise InputError(
+            f"{fitted.name} reads the whole table again for each of the {len(own):,} cells of "
+            f"this {fitted.table.axes[axis]}: at most {MAX_READ_CELLS:,} cells are read, but "
+            f"these are {len(own) * len(cells):,}; choose another axis"
+        )
+    others = np.flatnonzero(cells.index[:, axis] != cell[axis])
+    return read_together, query
+
+
+def _features_of_member(fitted: Fitted, axis: int, code: int) -> Tensor | None:
+    """Return the features of a member as the prior reads them, where the table has any: (1, F)."""
+    predictor = fitted.predictor
+    if not isinstance(predictor, ModelPredictor) or predictor.features is None:
+        return None
+    features = predictor.features[axis]
+    return None if features is None else features[code : code + 1]
+
+
+def _is_observed(fitted: Fitted) -> Mask:
+    """Return which of the cells were observed, and not drawn as negatives: (E,)."""
+    drawn = fitted.table.scale.kind == "positives" and not isinstance(
+        fitted.predictor, RankingPredictor
+    )
+    return fitted.cells.values > 0 if drawn else np.ones(len(fitted.cells), dtype=bool)

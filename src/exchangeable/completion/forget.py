@@ -1,0 +1,128 @@
+"""A table without some of its members or cells, as if they had never come.
+
+Everything that was fitted depends on all cells: pools, priors, calibration, the scale, trained
+weights. So nothing is subtracted: the rest of the table is fitted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from exchangeable.arrays.cells import UNKNOWN, Index, Mask
+from exchangeable.completion.fit import Fitted
+from exchangeable.data.feature_columns import CategoryColumn, FeatureColumn, NumberColumn
+from exchangeable.data.features import MemberFeatures
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import Vocabulary
+from exchangeable.errors import InputError
+from exchangeable.values.scale import Scale
+
+
+def table_without_members(table: Table, axis: int, codes: Index) -> Table:
+    """Return the table without some members of an axis, and without their cells."""
+    forgotten = np.isin(np.arange(table.shape[axis]), codes)
+    rows = ~forgotten[table.index[:, axis]]
+    stay = _members_that_stay(table, rows)
+    stay[axis] &= ~forgotten
+    return _take(table, rows, stay)
+
+
+def table_without_cells(table: Table, positions: Index) -> Table:
+    """Return the table without observed cells, given by their positions."""
+    rows = np.ones(len(table.values), dtype=bool)
+    rows[np.flatnonzero(table.is_observed)[positions]] = False
+    return _take(table, rows, _members_that_stay(table, rows))
+
+
+def _members_that_stay(table: Table, rows: Mask) -> list[Mask]:
+    """Return which members of each axis stay, if these rows do: (N_d,) each.
+
+    A member whose rows are all gone would not have come without them, and tells that they were
+    there. One that never had a row was named for itself.
+    """
+    stay = []
+    for column, size in zip(table.index.T, table.shape, strict=True):
+        before, after = (np.bincount(c, minlength=size) > 0 for c in (column, column[rows]))
+        stay.append(after | ~before)
+    return stay
+
+
+def _take(table: Table, rows: Mask, stay: list[Mask]) -> Table:
+    """Keep some rows, and the members that stay; the scale is that of the values that are left."""
+    vocabularies, columns = [], []
+    for vocabulary, column, kept in zip(table.vocabularies, table.index.T, stay, strict=True):
+        vocabularies.append(Vocabulary(vocabulary.decode(np.flatnonzero(kept))))
+        columns.append((np.cumsum(kept) - 1)[column[rows]])
+    values, scale = table.values[rows], table.scale
+    if scale.kind == "levels" and not np.isnan(values).all():
+        scale = Scale.of(values, scale.kind)
+    left = replace(
+        table,
+        vocabularies=tuple(vocabularies),
+        index=np.stack(columns, axis=1).astype(np.int64),
+        values=values,
+        scale=scale,
+        times=None if table.times is None else table.times[rows],
+        found=(),
+        others=None,
+    )
+    return replace(left, found=(left.summary(),))
+
+
+def frames_of_features(fitted: Fitted, left: Table, axis: int | None) -> dict[str, Any] | None:
+    """Return frames of the features that members had, without those forgotten on an axis.
+
+    They are rebuilt from the numbers that models read, of which 0 is a missing number.
+    """
+    frames = {}
+    for number, features in enumerate(fitted.features.axes):
+        if features is None:
+            continue
+        name, vocabulary = fitted.table.axes[number], fitted.table.vocabularies[number]
+        if features.names and not features.columns:
+            raise InputError(
+                f"features must be numbers, dates or categories, but those of {name!r} are "
+                f"similarities, which cannot be taken apart: fit the rest of the table again"
+            )
+        described = features.described.copy()
+        if number == axis:
+            described &= left.vocabularies[number].encode(vocabulary.labels) != UNKNOWN
+        members = np.flatnonzero(described)
+        if len(members):
+            labels = vocabulary.decode(members).rename("label")
+            columns = _decode_features(features, members)
+            while labels.name in [column.name for column in columns]:
+                labels = labels.rename(f"{labels.name} of {name}")
+            frames[name] = pl.DataFrame([labels, *columns])
+    return frames or None
+
+
+def _decode_features(features: MemberFeatures, members: Index) -> list[pl.Series]:
+    """Return the columns that the features of some members were made of."""
+    columns, start = [], 0
+    for column in features.columns:
+        stop = start + len(column.titles)
+        block = features.values[members, start:stop].astype(np.float64)
+        columns.append(_decode_column(column, block).rename(column.name))
+        start = stop
+    return columns
+
+
+def _decode_column(column: FeatureColumn, block: Any) -> pl.Series:
+    """Return the numbers, dates or texts that a block (R, F) was made of."""
+    if isinstance(column, CategoryColumn):
+        separator = column.separator or ""
+        texts = [
+            separator.join(c for c, has in zip(column.categories, row, strict=True) if has) or None
+            for row in block
+        ]
+        return pl.Series(texts, dtype=pl.String)
+    assert isinstance(column, NumberColumn)
+    scaled = block[:, 0]
+    numbers = pl.Series(np.where(scaled == 0, np.nan, column.mean + column.deviation * scaled))
+    numbers = numbers.fill_nan(None)
+    return numbers.round().cast(pl.Int64).cast(pl.Datetime("us")) if column.dates else numbers

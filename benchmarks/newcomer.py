@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from exchangeable import Completer, ResidualConfig, TrainedModel, TrainingConfig
-from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.models.configs import build
+from exchangeable.predictors.model import ModelPredictor
 from exchangeable.values.codecs import codec_for
 
 

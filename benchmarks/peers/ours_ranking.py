@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from positives import TABLES, Positives, load_positives, measure_ranking
 
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.ranking_predictor import RankingPredictor
+from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.ranking.stack import users_per_block
 
 

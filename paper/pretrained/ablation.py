@@ -27,7 +27,7 @@ from exchangeable import Completer, metrics
 from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.pattern import Pattern
 from exchangeable.completion.inputs import encode_queries
-from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.predictors.model import ModelPredictor
 from paper.lib import problems
 from paper.lib.command import run_command
 from paper.lib.problems import Floats, Index, Problem

@@ -23,13 +23,13 @@ import numpy as np
 
 from exchangeable.arrays.cells import Floats
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictor import MEAN, read_predictions
-from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.data.splits import Split, by_share
 from exchangeable.data.table import Table
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.evaluation.ranking import judge_ranking, split_positives
+from exchangeable.predictors.base import MEAN, read_predictions
+from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.ranking.registry import RANKERS
 from exchangeable.ranking.single import SingleRanker
 from paper.lib.command import run_command

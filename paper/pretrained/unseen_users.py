@@ -15,8 +15,8 @@ import numpy as np
 
 from exchangeable.arrays.cells import Cells
 from exchangeable.baselines import BASELINES
-from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.metrics import rmse
+from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining.bundled import bundled_model
 from paper.lib import problems
 from paper.lib.command import run_command

@@ -6,9 +6,9 @@ import pytest
 from tests.completion.test_explain import positives
 from tests.support.film_club import ASKED, LABELS, RATINGS
 
-from exchangeable.completion import predictor
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import InputError
+from exchangeable.predictors import base as predictor
 
 SHARES = (0.9, 0.1, 0.5, 0.5 + 1e-10, 0.1 + 1e-12, 0.99, 0.01)
 

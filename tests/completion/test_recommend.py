@@ -7,10 +7,10 @@ from polars.testing import assert_frame_equal
 from tests.support.film_club import LABELS, TRAINED
 from tests.support.strangers import STRANGERS
 
-from exchangeable.completion import predictor
 from exchangeable.completion.completer import Completer
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
+from exchangeable.predictors import base as predictor
 
 
 def test_recommendations_are_the_best_unseen_ones_in_order(fitted):

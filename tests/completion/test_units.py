@@ -5,8 +5,8 @@ import pytest
 from tests.support.strangers import STRANGERS
 
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.units_predictor import UnitsPredictor
 from exchangeable.errors import InputError
+from exchangeable.predictors.units import UnitsPredictor
 
 
 def specimens(rows=80, seed=0):

@@ -11,9 +11,9 @@ from tests.support.film_club import ASKED, LABELS, RATINGS, SHORT, TRAINED
 from tests.support.strangers import STRANGERS
 
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
+from exchangeable.predictors.model import ModelPredictor
 from exchangeable.training.config import TrainingConfig
 
 

@@ -14,11 +14,11 @@ from exchangeable.arrays.support import Support
 from exchangeable.baselines import Bias, VariationalFactorization, similarity, unfolding
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.models.configs import ResidualConfig, build
 from exchangeable.models.prior import Prior
 from exchangeable.models.side_information import SideInformation
 from exchangeable.models.stream import Plan
+from exchangeable.predictors.model import ModelPredictor
 from exchangeable.testing import assert_same, random_array
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.execution import Execution

@@ -11,11 +11,11 @@ import torch
 from exchangeable import Completer
 from exchangeable.arrays.cells import Cells
 from exchangeable.completion import select
-from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.select import Comparison, compare_models
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage, rmse
+from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.calibration import UNCALIBRATED

@@ -35,6 +35,7 @@ HEAVY = {
     "testing": ("polars",),
     "training": ("polars",),
     "pretraining": ("polars",),
+    "predictors": ("polars",),
     "cli": ("torch", "polars", "fastapi"),
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

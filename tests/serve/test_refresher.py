@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from tests.support.service_engine import FILM, FRAME, MEMBER, NUMBERED, fit_bias, open_engine, until
 
 from exchangeable import Completer
-from exchangeable.completion.model_predictor import ModelPredictor
+from exchangeable.predictors.model import ModelPredictor
 from exchangeable.serve import refresher
 from exchangeable.serve.app import create_app
 from exchangeable.serve.server import saved_completer_factory

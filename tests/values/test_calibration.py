@@ -9,14 +9,14 @@ import torch
 from scipy import stats
 
 from exchangeable import Completer
-from exchangeable.completion.baseline_predictor import fit_baseline
-from exchangeable.completion.predictor import read_predictions
 from exchangeable.completion.select import predict_and_rank
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
 from exchangeable.models import prior
 from exchangeable.models.closed_form import BIASES, ClosedForm
 from exchangeable.models.factor_fit import Schedule, Sweeps
+from exchangeable.predictors.base import read_predictions
+from exchangeable.predictors.baseline import fit_baseline
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.calibration import SHARES, UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats

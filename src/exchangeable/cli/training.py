@@ -173,8 +173,8 @@ def finetune(
     _check_out(out, force)
     from exchangeable.cli.features import read_features
     from exchangeable.completion.completer import Completer
-    from exchangeable.completion.model_predictor import ModelPredictor
-    from exchangeable.completion.units_predictor import unwrapped
+    from exchangeable.predictors.model import ModelPredictor
+    from exchangeable.predictors.units import unwrapped
     from exchangeable.runtime import checkpoint
     from exchangeable.runtime.random import check_seed
     from exchangeable.training.recipes import FINETUNING

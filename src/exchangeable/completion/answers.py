@@ -22,7 +22,14 @@ from exchangeable.completion.inputs import (
     find_axis,
     is_many,
 )
-from exchangeable.completion.predictor import (
+from exchangeable.completion.recommend import RecommendQuery, recommend, recommend_to_many
+from exchangeable.completion.update import refresh_is_due
+from exchangeable.data.frames import native_frame
+from exchangeable.data.options import Duplicates
+from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import column_of
+from exchangeable.errors import InputError
+from exchangeable.predictors.base import (
     MEAN,
     PROBABILITIES,
     Predictor,
@@ -32,13 +39,6 @@ from exchangeable.completion.predictor import (
     read_predictions,
     sample_predictions,
 )
-from exchangeable.completion.recommend import RecommendQuery, recommend, recommend_to_many
-from exchangeable.completion.update import refresh_is_due
-from exchangeable.data.frames import native_frame
-from exchangeable.data.options import Duplicates
-from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of
-from exchangeable.errors import InputError
 from exchangeable.runtime.random import check_seed
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
-from exchangeable.completion.predictor import Predictor, best_cells, interval_ends
-from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, column_of_label
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import Predictor, best_cells, interval_ends
+from exchangeable.predictors.ranking import RankingPredictor
 
 MAX_CANDIDATES = 20_000_000
 """Most cells that are compared for one member."""

@@ -20,13 +20,13 @@ from exchangeable.completion.forget import (
     table_without_members,
 )
 from exchangeable.completion.inputs import check_input, encode_members, find_axis
-from exchangeable.completion.model_predictor import ModelPredictor
 from exchangeable.completion.storage import load_completer, save_completer
-from exchangeable.completion.units_predictor import unwrapped
 from exchangeable.completion.update import read_new_cells, refresh, update
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.devices import find_device, parse_size
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import Progress, user_progress

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Floats, Index, Mask
 from exchangeable.completion.fit import Fitted
-from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import MEAN, Predictor, interval_ends, read_predictions
-from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import MEAN, Predictor, interval_ends, read_predictions
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.ranking import RankingPredictor
 
 MAX_CELLS = 2_000
 """Most cells of a member whose effects are computed: each takes a reading without it."""

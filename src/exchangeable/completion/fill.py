@@ -19,7 +19,6 @@ from exchangeable.arrays.cells import Floats, Index, cell_keys
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import Fitted
 from exchangeable.completion.inputs import encode_queries
-from exchangeable.completion.predictor import MEAN, interval_ends, predict_chunks
 from exchangeable.data.frames import native_frame, with_columns
 from exchangeable.data.options import Duplicates
 from exchangeable.data.other_columns import OtherColumns, ReadRows
@@ -28,6 +27,7 @@ from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.data.wide import WideForm
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import MEAN, interval_ends, predict_chunks
 from exchangeable.runtime.progress import SILENT, Progress
 
 COVERAGE = 0.8

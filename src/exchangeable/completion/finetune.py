@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from exchangeable.completion.fit import Fitted, calibrate_on_validation, describe_training
-from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import Predictor
-from exchangeable.completion.units_predictor import UnitsPredictor, in_units, unwrapped
+from exchangeable.predictors.base import Predictor
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.units import UnitsPredictor, in_units, unwrapped
 from exchangeable.runtime.progress import Progress
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.execution import Execution

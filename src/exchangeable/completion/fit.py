@@ -12,16 +12,16 @@ import torch
 
 from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.baselines import BASELINES
-from exchangeable.completion.baseline_predictor import fit_baseline
-from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import Predictor
-from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.select import backtest, compare_models, predict_and_rank
-from exchangeable.completion.units_predictor import UnitsPredictor, find_units, in_units
 from exchangeable.data.features import TableFeatures, with_described_members
 from exchangeable.data.negatives import observed_cells, ranked_cells
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import Predictor
+from exchangeable.predictors.baseline import fit_baseline
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.ranking import RankingPredictor
+from exchangeable.predictors.units import UnitsPredictor, find_units, in_units
 from exchangeable.pretraining import bundled
 from exchangeable.ranking.ranker import PretrainedRanker
 from exchangeable.ranking.registry import RANKERS

@@ -27,8 +27,6 @@ from exchangeable.completion.inputs import (
     is_many,
     suggest_label,
 )
-from exchangeable.completion.predictor import MEAN, read_predictions
-from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.update import read_new_cells, refresh, update
 from exchangeable.data.frames import frame_of
 from exchangeable.data.numerals import Numerals
@@ -36,6 +34,8 @@ from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, column_of_label
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import MEAN, read_predictions
+from exchangeable.predictors.ranking import RankingPredictor
 
 
 @dataclass(frozen=True, eq=False)

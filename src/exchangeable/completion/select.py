@@ -20,11 +20,11 @@ from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines import gaussian
 from exchangeable.baselines.base import standardise
 from exchangeable.baselines.variational import Bias, VariationalFactorization
-from exchangeable.completion.baseline_predictor import BaselinePredictor, fit_baseline
-from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import Predictor, score_predictions
 from exchangeable.models.closed_form import BIASES
 from exchangeable.models.prior import pseudo_random_shares
+from exchangeable.predictors.base import Predictor, score_predictions
+from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
+from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats
-from exchangeable.completion.baseline_predictor import BaselinePredictor
 from exchangeable.completion.fit import Fitted
-from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import Predictor
-from exchangeable.completion.ranking_predictor import RankingPredictor
-from exchangeable.completion.units_predictor import UnitsPredictor
 from exchangeable.data.feature_columns import column_from_json, column_to_json
 from exchangeable.data.features import MemberFeatures, TableFeatures
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import Predictor
+from exchangeable.predictors.baseline import BaselinePredictor
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.ranking import RankingPredictor
+from exchangeable.predictors.units import UnitsPredictor
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.devices import parse_size
 from exchangeable.training.config import TrainingConfig

@@ -11,16 +11,16 @@ import numpy as np
 from exchangeable.arrays.cells import UNKNOWN, Cells, Index, cell_keys
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_columns
-from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import Predictor
-from exchangeable.completion.ranking_predictor import RankingPredictor
-from exchangeable.completion.units_predictor import UnitsPredictor, unwrapped
 from exchangeable.data.features import TableFeatures
 from exchangeable.data.frames import frame_of
 from exchangeable.data.negatives import draw_negatives_beside, observed_cells, ranked_cells
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import Predictor
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.ranking import RankingPredictor
+from exchangeable.predictors.units import UnitsPredictor, unwrapped
 
 _CELLS_PER_SEARCH = 2**20
 REFRESH_SHARE = 0.05

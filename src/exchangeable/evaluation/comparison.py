@@ -20,14 +20,14 @@ from exchangeable._version import __version__
 from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model, is_ranked
-from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.predictor import interval_ends, score_predictions
-from exchangeable.completion.units_predictor import unwrapped
 from exchangeable.completion.update import update
 from exchangeable.data.negatives import draw_negatives_among, observed_cells
 from exchangeable.data.splits import Split, split_by_name
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import interval_ends, score_predictions
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.recipes import RECIPES
 from exchangeable.training.task import facts_of

@@ -20,14 +20,14 @@ from exchangeable import metrics as statistics
 from exchangeable._version import __version__
 from exchangeable.arrays.cells import Floats, Index, Mask
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictor import MEAN, Predictor, read_predictions
-from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.completion.update import update
 from exchangeable.data.splits import Split, by_time, new_members, share_of_each
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.evaluation.comparison import plan_runs
 from exchangeable.evaluation.ranking_metrics import RankingMetric, longest
+from exchangeable.predictors.base import MEAN, Predictor, read_predictions
+from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.ranking.stack import users_per_block
 from exchangeable.runtime.progress import SILENT, Progress
 

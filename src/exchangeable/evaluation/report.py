@@ -16,13 +16,13 @@ import numpy as np
 from exchangeable import metrics
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictor import MEAN, interval_ends, read_predictions
-from exchangeable.completion.ranking_predictor import RankingPredictor
 from exchangeable.data.splits import by_share, share_of_each
 from exchangeable.data.summary import busiest_members, mean_table
 from exchangeable.data.table import Table
 from exchangeable.evaluation import plots, ranking
 from exchangeable.evaluation.comparison import YARDSTICKS, Outcome, judge
+from exchangeable.predictors.base import MEAN, interval_ends, read_predictions
+from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.runtime.progress import Progress
 
 HIDDEN_SHARE = 0.1

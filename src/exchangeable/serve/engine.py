@@ -20,13 +20,6 @@ from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
 from exchangeable.completion.candidates import Recommendations
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.explain import ReadMember, effects_of_cells
-from exchangeable.completion.predictor import (
-    MEAN,
-    PROBABILITIES,
-    Predictor,
-    interval_ends,
-    read_predictions,
-)
 from exchangeable.completion.recommend import (
     RecommendQuery,
     encode_features,
@@ -36,6 +29,13 @@ from exchangeable.completion.recommend import (
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
+from exchangeable.predictors.base import (
+    MEAN,
+    PROBABILITIES,
+    Predictor,
+    interval_ends,
+    read_predictions,
+)
 from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot

@@ -24,10 +24,10 @@ import polars as pl
 from exchangeable.arrays.cells import UNKNOWN, Index, cell_keys
 from exchangeable.completion import fit
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.predictor import read_predictions
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
+from exchangeable.predictors.base import read_predictions
 from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
 from exchangeable.serve.store import Store

@@ -26,10 +26,10 @@ from exchangeable.baselines import BASELINES
 from exchangeable.completion import update
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
-from exchangeable.completion.model_predictor import ModelPredictor
-from exchangeable.completion.units_predictor import unwrapped
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.units import unwrapped
 from exchangeable.serve.app import create_app
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import Limits

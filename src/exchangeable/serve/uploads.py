@@ -14,7 +14,6 @@ import polars as pl
 from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import FilledTable, FillRequest, fill
-from exchangeable.completion.predictor import read_predictions
 from exchangeable.data.build import table_from_source
 from exchangeable.data.options import TableOptions
 from exchangeable.data.other_columns import OtherColumns
@@ -22,6 +21,7 @@ from exchangeable.data.summary import busiest_members, describe, mean_table
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.files import parquet
+from exchangeable.predictors.base import read_predictions
 from exchangeable.serve.facts import MAX_LABEL_LENGTH
 from exchangeable.serve.parquet_size import NotParquet, measure
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
-from exchangeable.completion.unseen import UnseenReading, try_unseen
 from exchangeable.data.features import TableFeatures
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
@@ -25,6 +24,7 @@ from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.presence import find_unseen
 from exchangeable.models.prior import Prior, fit_prior
 from exchangeable.models.side_information import SideInformation
+from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import threads_for

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from tests.support.film_club import ASKED, FRAME
 
-from exchangeable.completion import predictor
-from exchangeable.completion.baseline_predictor import BaselinePredictor
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import FillRequest, fill
-from exchangeable.completion.predictor import MEAN, best_cells, interval_ends, read_predictions
 from exchangeable.data.splits import by_share
 from exchangeable.data.table import Table
 from exchangeable.evaluation.comparison import judge
+from exchangeable.predictors import base as predictor
+from exchangeable.predictors.base import MEAN, best_cells, interval_ends, read_predictions
+from exchangeable.predictors.baseline import BaselinePredictor
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
-from exchangeable.completion.predictor import Predictor
+from exchangeable.predictors.base import Predictor
 from exchangeable.values.distributions import Distribution
 from exchangeable.values.units import Units, UnitsKind, choose_units
 

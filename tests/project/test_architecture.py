@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "exchangeable"
 ROOMS = (
     "errors", "_version", "metrics", "runtime", "kernels", "values", "arrays", "files", "data",
     "datasets", "baselines", "ranking", "nn", "models", "testing", "training", "pretraining",
-    "completion", "evaluation", "serve", "cli",
+    "predictors", "completion", "evaluation", "serve", "cli",
 )  # fmt: skip
 
 # Packages that a room must not import at the top level of a module, where they would cost every

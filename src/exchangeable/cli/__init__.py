@@ -21,6 +21,7 @@ from exchangeable.cli.diagnostics import doctor
 from exchangeable.cli.evaluation import evaluate
 from exchangeable.cli.output import print_error
 from exchangeable.cli.service import serve
+from exchangeable.cli.suggestion import suggest
 from exchangeable.cli.training import finetune, pretrain, train
 
 app = typer.Typer(
@@ -29,7 +30,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (complete, recommend, factorize, train, finetune, pretrain, evaluate, serve, doctor):
+for command in (
+    complete, recommend, suggest, factorize, train, finetune, pretrain, evaluate, serve, doctor,
+):  # fmt: skip
     app.command()(command)
 app.add_typer(data, name="data")
 

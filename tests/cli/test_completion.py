@@ -1,4 +1,4 @@
-"""The commands complete, recommend and factorize."""
+"""The commands complete, recommend, suggest and factorize."""
 
 import datetime
 import json
@@ -164,6 +164,18 @@ def test_recommend_for_known_and_new_members(here):
     facts = json.loads(new.stdout)
     assert facts["member"] == "Nobody"
     assert "Heat" not in [row["film"] for row in facts["recommended"]]
+
+
+def test_suggest_lists_unobserved_cells_of_the_table_or_of_a_file(here):
+    printed = done("suggest", "film-club", "-n", "3", "--model", "vmf").output
+    assert len([line for line in printed.splitlines() if " to " in line and "gain" in line]) == 3
+    best = ("suggest", "film-club", "-n", "3", "--model", "vmf", "--goal", "best", "--json")
+    rows = json.loads(done(*best).stdout)["suggested"]
+    assert [list(row)[:2] for row in rows] == [["member", "film"]] * 3
+    cells = ["film,member", *(f"{row['film']},{row['member']}" for row in rows[1:])]
+    (here / "cells.csv").write_text("\n".join(cells))
+    some = json.loads(done(*best, "--among", "cells.csv").stdout)["suggested"]
+    assert [row["film"] for row in some] == [row["film"] for row in rows[1:]]
 
 
 def test_recommend_on_three_axes_with_one_of_them_given(here):

@@ -50,18 +50,18 @@ class Members:
     def squares(self) -> Floats:
         """Return f f' of each member, with all entries in a row: (N, F F)."""
         f = self.features
-        return (f[:, :, None] * f[:, None]).reshape(len(f), -1)
+        return (f[:, :, None] * f[:, None]).reshape(len(f), self.width**2)
 
     def second_moments(self, members: Index | slice = slice(None)) -> Floats:
         """Return E[f f'] of members, with all entries in a row: (M, F F)."""
         f = self.features[members]
         second = f[:, :, None] * f[:, None]
         second[:, 1:, 1:] += self.covariances[members][:, 1:, 1:]  # the 1 of [1, u] is certain
-        return second.reshape(len(f), -1)
+        return second.reshape(len(f), self.width**2)
 
     def flat_covariances(self) -> Floats:
         """Return the covariances with all entries in a row, (N, F F), without a copy."""
-        return self.covariances.reshape(len(self.covariances), -1)
+        return self.covariances.reshape(len(self.covariances), self.width**2)
 
 
 class Design:
@@ -116,7 +116,7 @@ class VarianceReduction:
         """Take sums of E[f f'] over the targets of rows (R, F F) and of columns (C, F F)."""
         self.design = design
         width = design.rows.width
-        self.targets = tuple(each.reshape(-1, width, width) for each in (by_row, by_column))
+        self.targets = tuple(each.reshape(len(each), width, width) for each in (by_row, by_column))
         self.falls = tuple(
             _sandwiched(members.covariances, targets)
             for members, targets in zip((design.rows, design.columns), self.targets, strict=True)
@@ -201,4 +201,4 @@ def sum_over_unobserved(observed: Index, shape: tuple[int, int], tables: Floats)
 
 def _sandwiched(covariances: Floats, targets: Floats) -> Floats:
     """Return S G S of each member, with all entries in a row: (N, F F)."""
-    return (covariances @ targets @ covariances).reshape(len(covariances), -1)
+    return (covariances @ targets @ covariances).reshape(len(targets), targets.shape[1] ** 2)

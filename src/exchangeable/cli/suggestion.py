@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from exchangeable.cli.options import (
 )
 from exchangeable.cli.output import Output, report_errors
 from exchangeable.data.options import TableOptions
+
+if TYPE_CHECKING:
+    from exchangeable.data.table import Table
 
 
 @report_errors
@@ -52,17 +55,21 @@ def suggest(
     import polars as pl
 
     from exchangeable.completion.inputs import check_number
-    from exchangeable.completion.suggest import check_goal
+    from exchangeable.completion.suggest import check_goal, check_matrix
     from exchangeable.completion.suggest import suggest as choose
     from exchangeable.data.queries import read_queries
 
+    def check(data: Table) -> None:
+        check_matrix(data)
+        if among is not None:
+            read_queries(among, data)
+
     output = Output(as_json)
-    # Checked before anything is fitted.
     check_number(n)
-    checked = check_goal(goal)
-    completer = open_completer(table, options, model, seed, device, output, features)
+    aim = check_goal(goal)
+    completer = open_completer(table, options, model, seed, device, output, features, check=check)
     cells = None if among is None else read_queries(among, completer.table_)[0]
-    chosen = choose(completer.fitted_, n, checked, cells)
+    chosen = choose(completer.fitted_, n, aim, cells)
     rows = pl.DataFrame(chosen.columns(completer.table_))
     output.fact(goal=goal, suggested=rows.to_dicts())
     reason = rows.columns[-1]

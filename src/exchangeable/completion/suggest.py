@@ -81,14 +81,8 @@ def suggest(fitted: Fitted, n: int = 10, goal: Goal = "error", among: Any = None
     """Choose ``n`` unobserved cells of a matrix, or of those ``among`` them, to measure next."""
     check_number(n)
     check_goal(goal)
-    table = fitted.table
-    if table.order != 2 or table.scale.kind == "positives":
-        axes = "1 axis" if table.order == 1 else f"{table.order} axes"
-        raise InputError(
-            f"suggest needs a table of 2 axes with values, but this one has {axes} and "
-            f"{table.scale}"
-        )
-    candidates = CandidateCells.of(table, among)
+    check_matrix(fitted.table)
+    candidates = CandidateCells.of(fitted.table, among)
     choose = _lower_error if goal == "error" else _find_best
     cells, scores = choose(fitted, candidates, n)
     statistics = MEAN, *interval_ends(COVERAGE)
@@ -102,6 +96,16 @@ def check_goal(goal: Any) -> Goal:
         if goal == known:
             return known
     raise InputError(f"goal must be one of {', '.join(get_args(Goal))}, but is {goal!r}")
+
+
+def check_matrix(table: Table) -> None:
+    """Raise unless a table has two axes and values."""
+    if table.order != 2 or table.scale.kind == "positives":
+        axes = "1 axis" if table.order == 1 else f"{table.order} axes"
+        raise InputError(
+            f"suggest needs a table of 2 axes with values, but this one has {axes} and "
+            f"{table.scale}"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from tests.support.film_club import FRAME, LABELS, RATINGS
 
+from exchangeable.baselines.design import Design
 from exchangeable.completion import suggest as module
 from exchangeable.completion.completer import Completer
 from exchangeable.datasets import load
@@ -87,18 +88,25 @@ def test_all_unobserved_cells_are_suggested_where_there_are_no_more():
 
 
 @pytest.mark.parametrize("model", ["vmf", "pretrained"])
-def test_a_batch_spreads_over_the_members_that_little_is_known_of(model):
+@pytest.mark.parametrize("goal", ["error", "best"])
+def test_a_batch_spreads_over_members(model, goal, monkeypatch):
     matrix, observed = affinities(share=0.8)
     observed[[3, 8, 15]] = False
     completer = fit_matrix(matrix, observed, model)
-    first = completer.suggest(1)
-    assert first.row(0)[0] in (3, 8, 15)
-    batch = completer.suggest(9)
-    assert {3, 8, 15} <= set(batch["column 1"])
-    assert len(set(batch["column 2"])) > 1
-    # Chosen apart, the same row's cells come first: nothing is known of it until one is measured.
-    alone = fit_matrix(matrix, observed, model).suggest(1)
-    assert alone.equals(first)
+    batch = completer.suggest(9, goal=goal)
+    if goal == "error":
+        assert {3, 8, 15} <= set(batch["column 1"])
+    monkeypatch.setattr(Design, "measure", lambda *_: None)
+    alone = completer.suggest(9, goal=goal)  # each as if the others were not measured
+    assert cells_of(alone)[0] == cells_of(batch)[0]
+    assert set(cells_of(alone)) != set(cells_of(batch))
+    assert crowding(batch) <= crowding(alone)
+
+
+def crowding(suggested):
+    """How often the same member is listed: the sum of squared counts."""
+    columns = suggested["column 1"], suggested["column 2"]
+    return sum(int((column.value_counts()["count"] ** 2).sum()) for column in columns)
 
 
 @pytest.mark.parametrize("model", ["vmf", "pretrained"])
@@ -167,6 +175,40 @@ def test_the_stretch_makes_the_variance_that_of_the_prediction(kind):
     else:
         expected = (np.diff(completer.predict_interval(cells)).ravel() / 2 / 1.2815516) ** 2
     np.testing.assert_allclose(scaled * unit**2, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["real", "binary"])
+def test_the_gain_is_the_one_written_out(kind):
+    """Cell (i, k) has the deviations of the factors times d_ik, and noise times d_ik or d_ik^2."""
+    matrix, observed = affinities(kind=kind)
+    completer = fit_matrix(matrix, observed)
+    found = completer.suggest(1)
+    ((i, j),) = cells_of(found)
+    posterior, unit = module._posterior_of(completer.fitted_)
+    design = module._design_of(posterior, *(np.arange(size) for size in SIZE))
+    d = module._find_stretch(completer.fitted_, ~observed, design, unit)
+    ratios = [
+        column.numpy()[:size] for column, size in zip(posterior.noise_ratios, SIZE, strict=True)
+    ]
+    assert min(np.ptp(ratios[0]), np.ptp(ratios[1])) > 0.01
+    tables = [t.numpy() for t in (*posterior.means, *posterior.covariances)]
+    (u, v), (S, T) = tables[:2], tables[2:]
+    e, f = np.r_[1, u[i, 1:]], np.r_[1, v[j, 1:]]
+    power = 1 if kind == "binary" else 2
+    noise = posterior.noise * ratios[0][i] * ratios[1][j] * d[i, j] ** power
+    both = np.trace(S[i, 1:, 1:] @ T[j, 1:, 1:])
+    total = noise + d[i, j] ** 2 * (f @ S[i] @ f + e @ T[j] @ e + both)
+    fall = 0.0
+    for k in np.flatnonzero(~observed[i]):
+        second = np.outer(np.r_[1, v[k, 1:]], np.r_[1, v[k, 1:]])
+        second[1:, 1:] += T[k, 1:, 1:]
+        fall += d[i, k] ** 2 * (S[i] @ f) @ second @ (S[i] @ f)
+    for k in np.flatnonzero(~observed[:, j]):
+        second = np.outer(np.r_[1, u[k, 1:]], np.r_[1, u[k, 1:]])
+        second[1:, 1:] += S[k, 1:, 1:]
+        fall += d[k, j] ** 2 * (T[j] @ e) @ second @ (T[j] @ e)
+    expected = unit**2 * d[i, j] ** 2 * fall / total
+    assert found["gain"][0] == pytest.approx(expected, rel=1e-6)
 
 
 def test_cells_of_a_large_table_are_compared_by_factors_alone(monkeypatch):

@@ -33,8 +33,8 @@ def test_the_version_is_printed_before_anything_heavy_is_loaded():
 def test_the_help_of_the_whole_command_fits_one_screen(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = done("--help").output
-    for name in ("complete", "recommend", "explain", "factorize", "train", "finetune", "pretrain",
-                 "evaluate", "serve", "doctor", "data", "--version"):  # fmt: skip
+    for name in ("complete", "recommend", "explain", "suggest", "factorize", "train", "finetune",
+                 "pretrain", "evaluate", "serve", "doctor", "data", "--version"):  # fmt: skip
         assert f" {name} " in text
     assert len(text.splitlines()) <= 30
 
@@ -60,6 +60,7 @@ def test_json_is_one_object_and_nothing_else(here):
         ("complete", "ratings.csv"),
         ("recommend", "ratings.csv", "ann"),
         ("explain", "ratings.csv", "ann", "Big"),
+        ("suggest", "ratings.csv"),
         ("factorize", "film-club"),
         ("evaluate", "film-club", "--models", "mean", "--split", "random"),
         ("doctor",),
@@ -136,6 +137,10 @@ BAD = [
     ("recommend", "ratings.csv", "ann", "--given", "film"),
     ("recommend", "ratings.csv", "ann", "--given", "studio=x"),
     ("recommend", "missing.csv", "ann"),
+    ("suggest", "ratings.csv", "-n", "0"),
+    ("suggest", "ratings.csv", "--goal", "bst"),
+    ("suggest", "ratings.csv", "--among", "missing.csv"),
+    ("suggest", "film-club-evenings"),
     ("recommend", "folder", "ann"),
     ("explain", "ratings.csv", "ann"),
     ("explain", "ratings.csv", "ann", "Heat", "Big"),

@@ -1,4 +1,4 @@
-"""The commands complete and factorize."""
+"""The commands complete, suggest and factorize."""
 
 import json
 import random
@@ -153,6 +153,18 @@ def test_labels_in_a_report_are_text_and_never_markup(here):
     (here / "evil.csv").write_text("\n".join(lines) + "\n<b>u0</b>,new,\n")
     done("complete", "evil.csv", "--report", "evil.html")
     assert "<b>" not in (here / "evil.html").read_text()
+
+
+def test_suggest_lists_unobserved_cells_of_the_table_or_of_a_file(here):
+    printed = done("suggest", "film-club", "-n", "3", "--model", "vmf").output
+    assert len([line for line in printed.splitlines() if " to " in line and "gain" in line]) == 3
+    best = ("suggest", "film-club", "-n", "3", "--model", "vmf", "--goal", "best", "--json")
+    rows = json.loads(done(*best).stdout)["suggested"]
+    assert [list(row)[:2] for row in rows] == [["member", "film"]] * 3
+    cells = ["film,member", *(f"{row['film']},{row['member']}" for row in rows[1:])]
+    (here / "cells.csv").write_text("\n".join(cells))
+    some = json.loads(done(*best, "--among", "cells.csv").stdout)["suggested"]
+    assert [row["film"] for row in some] == [row["film"] for row in rows[1:]]
 
 
 def test_factorize_names_neighbours_of_every_axis(here):

@@ -111,3 +111,15 @@ def test_finetuning_stays_in_the_units():
     completer.finetune(steps=2)
     assert isinstance(completer.predictor_, UnitsPredictor)
     assert np.corrcoef(np.log(before), np.log(completer.predict(cells)))[0, 1] > 0.9
+
+
+def test_suggestions_and_explanations_are_of_values_in_the_units_of_the_table():
+    cells, values, *_ = specimens()
+    completer = Completer("pretrained").fit(cells, values)
+    found = completer.suggest(5)
+    assert len(found) == 5
+    expected = completer.predict(found.select("column 1", "column 2"))
+    np.testing.assert_allclose(found["value"].to_numpy(), expected, rtol=1e-6)
+    row, quantity = next(cell for cell in cells if cell[1] == "count")
+    effects = completer.explain((row, quantity))["effect"].to_numpy()
+    assert 10 < np.abs(effects).max() < 5e4  # in units of counts

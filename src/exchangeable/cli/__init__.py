@@ -22,6 +22,7 @@ from exchangeable.cli.evaluation import evaluate
 from exchangeable.cli.output import print_error
 from exchangeable.cli.questions import explain, recommend
 from exchangeable.cli.service import serve
+from exchangeable.cli.suggestion import suggest
 from exchangeable.cli.training import finetune, pretrain, train
 
 app = typer.Typer(
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(complete, recommend, explain, factorize),
+    *(complete, recommend, explain, suggest, factorize),
     *(train, finetune, pretrain, evaluate),
     *(serve, doctor),
 ):

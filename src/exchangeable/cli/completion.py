@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -185,8 +186,12 @@ def open_completer(
     output: Output,
     features: list[str] | None = None,
     auto: str = "auto",
+    check: Callable[[Table], None] = lambda table: None,
 ) -> Completer:
-    """Load a saved completer, or fit one to a table, with the model ``auto`` if none is chosen."""
+    """Load a saved completer, or fit one to a table, with the model ``auto`` if none is chosen.
+
+    ``check`` raises if the table is not one that the command takes, before anything is fitted.
+    """
     from exchangeable.cli.features import read_features
     from exchangeable.completion.completer import Completer
     from exchangeable.runtime import checkpoint
@@ -194,6 +199,7 @@ def open_completer(
     if not Path(name).is_dir() and not checkpoint.exists(name):
         model = auto if model == "auto" else model
         data, _ = open_table(name, options)
+        check(data)
         frames = read_features(features, data, options.encoding)
         return fit_completer(data, model, seed, device, frames, output)
     if model != "auto" or options != DEFAULTS or features:
@@ -201,6 +207,7 @@ def open_completer(
             f"{name} is a saved completer: it takes no options for table, features or model"
         )
     completer = Completer.load(name, device=device)
+    check(completer.table_)
     output.line(f"loaded {name}", *completer.notes_)
     output.fact(notes=list(completer.notes_), model=completer.model_name_)
     return completer

@@ -23,6 +23,7 @@ from exchangeable.completion.inputs import (
     is_many,
 )
 from exchangeable.completion.recommend import RecommendQuery, recommend, recommend_to_many
+from exchangeable.completion.suggest import Goal, suggest
 from exchangeable.completion.update import refresh_is_due
 from exchangeable.data.frames import native_frame
 from exchangeable.data.options import Duplicates
@@ -176,6 +177,20 @@ class Answers(Estimator):
         table, number = self.fitted_.table, find_axis(self.fitted_.table, axis)
         explanation = explain(self.fitted_, encode_cell(table, cell, number), number)
         return native_frame(explanation.columns(table, n), _frame_kind(table))
+
+    def suggest(self, n: int = 10, *, goal: Goal = "error", among: Any = None) -> Any:
+        """Return ``n`` unobserved cells of a matrix to measure next, chosen together.
+
+        With the goal ``"error"`` they are those that lower the error of all other cells the most:
+        ``gain`` is the expected fall of their summed variance, given the cells listed before. With
+        ``"best"`` they are likely to be among the highest: ``chance`` is that of a value as high
+        as the top 1 % of those observed. ``among`` are the cells that may be chosen, as
+        ``predict`` takes them. Members without cells count if the table has them: cells without a
+        value name them.
+        """
+        table = self.fitted_.table
+        columns = suggest(self.fitted_, n, goal, among).columns(table)
+        return native_frame(columns, _frame_kind(table))
 
     def similar(self, member: Any, n: int = 10, *, axis: int | str = 0) -> Any:
         """Return the ``n`` members that are most like a known one, with their cosines.

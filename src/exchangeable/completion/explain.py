@@ -17,6 +17,7 @@ from exchangeable.errors import InputError
 from exchangeable.predictors.base import MEAN, Predictor, interval_ends, read_predictions
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.ranking import RankingPredictor
+from exchangeable.predictors.units import unwrapped
 
 MAX_CELLS = 2_000
 """Most cells of a member whose effects are computed: each takes a reading without it."""
@@ -130,7 +131,7 @@ def _member_reader(fitted: Fitted, cell: Index, axis: int, own: Index) -> tuple[
 
 def _features_of_member(fitted: Fitted, axis: int, code: int) -> Tensor | None:
     """Return the features of a member as the prior reads them, where the table has any: (1, F)."""
-    predictor = fitted.predictor
+    predictor = unwrapped(fitted.predictor)
     if not isinstance(predictor, ModelPredictor) or predictor.features is None:
         return None
     features = predictor.features[axis]

@@ -60,8 +60,11 @@ def check_input(X: Any, y: Any) -> tuple[Any, Any]:
     return cells, column_or_1d(values, warn=True)
 
 
-def encode_queries(table: Table, X: Any) -> Index:
-    """Coordinates of the queried cells (Q, D), with ``UNKNOWN`` for members not in the table."""
+def encode_queries(table: Table, X: Any, *, known: bool = False) -> Index:
+    """Coordinates of the queried cells (Q, D), with ``UNKNOWN`` for members not in the table.
+
+    With ``known`` such members are refused.
+    """
     shape = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", None)
     if shape == (0,):
         return np.empty((0, table.order), dtype=np.int64)  # as for a frame without rows
@@ -82,6 +85,12 @@ def encode_queries(table: Table, X: Any) -> Index:
     labels = [frame[column] for column in columns]
     if (cells == UNKNOWN).any():
         check_order(table, labels)
+        if known:
+            cell, axis = (int(place) for place in np.argwhere(cells == UNKNOWN)[0])
+            raise InputError(
+                f"cells must be of known members, but the {table.axes[axis]} of cell {cell + 1} "
+                f"is not known: {labels[axis][cell]!r}"
+            )
         warn_of_unknown_labels(table, labels, cells)
     return cells
 

@@ -663,8 +663,9 @@ def test_a_spreadsheet_is_read_by_the_engine_that_is_there(tmp_path, monkeypatch
     sheets = {"Ratings": frame, "Notes": pl.DataFrame()}
     engines = []
 
-    def read_excel(source, *, sheet_id, engine, raise_if_empty):
-        assert (source.read(), sheet_id, raise_if_empty) == (path.read_bytes(), 0, False)
+    def read_excel(source, *, sheet_id, engine, infer_schema_length, raise_if_empty):
+        assert (source.read(), sheet_id) == (path.read_bytes(), 0)
+        assert (infer_schema_length, raise_if_empty) == (None, False)
         engines.append(engine)
         return sheets
 

@@ -56,8 +56,11 @@ def _read_excel(name: str, source: Source) -> pl.DataFrame:
             f"{name}: Excel files need fastexcel: pip install fastexcel, or save it as CSV"
         )
     try:
-        options: dict[str, Any] = {"engine": engine, "raise_if_empty": False}
-        sheets = pl.read_excel(io.BytesIO(read_all(source)), sheet_id=0, **options)
+        # All rows decide on a column's type: an engine drops what does not fit.
+        options: dict[str, Any] = {"engine": engine, "infer_schema_length": None}
+        sheets = pl.read_excel(
+            io.BytesIO(read_all(source)), sheet_id=0, raise_if_empty=False, **options
+        )
     except Exception as error:  # each engine has its own kinds of errors
         raise InputError(f"{name}: not a whole Excel file ({_first_line(error)})") from None
     filled = [sheet for sheet, frame in sheets.items() if len(frame)]

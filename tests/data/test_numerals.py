@@ -113,4 +113,18 @@ def test_repeated_cells_are_summed_or_counted(how, values):
 
 def test_a_count_ignores_values_that_are_missing_or_no_numbers():
     frame = pl.DataFrame({"user": ["a", "a"], "film": ["x", "x"], "rating": [None, "good"]})
-    assert Table.of(frame, duplicates="count").values.tolist() == [2.0]
+    for value in (None, "rating"):
+        table = Table.of(frame, value=value, duplicates="count")
+        assert (table.values.tolist(), table.value_name) == ([2.0], "count")
+
+
+def test_only_an_axis_whose_members_all_have_one_cell_is_warned_of():
+    rows = ["1", "2", "3", "4", "5", "6"]
+    frame = pl.DataFrame({"row": rows, "user": list("aabbcc"), "rating": [1, 2, 3, 4, 5, 6]})
+    warned = [note for note in Table.of(frame).found if "has one cell" in note]
+    assert warned == [
+        "every member of 'row' has one cell, as if it numbered the rows; axes= names others"
+    ]
+    assert not any("has one cell" in note for note in Table.of(frame[:4]).found)
+    films = frame.with_columns(row=pl.Series(list("xyxyxy")))
+    assert not any("has one cell" in note for note in Table.of(films).found)

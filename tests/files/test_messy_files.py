@@ -327,6 +327,13 @@ READ = {
         PAIR,
         "blanks after ',' left out",
     ),
+    "a blank after every comma, and an empty value": (
+        "a.csv",
+        "user, film, rating\nann, Heat, 4\nbob, Alien,\n",
+        {},
+        ASKED,
+        "blanks after ',' left out",
+    ),
     "a blank after every comma, and quotes": (
         "a.csv",
         'user, film, rating\nann, "Heat, the film", 4\nbob, Alien, 5\n',
@@ -653,21 +660,29 @@ def test_a_spreadsheet_needs_an_engine_and_the_line_names_it(tmp_path, monkeypat
 def test_a_spreadsheet_is_read_by_the_engine_that_is_there(tmp_path, monkeypatch):
     path = write(tmp_path, "a.xlsx", spreadsheet())
     frame = pl.DataFrame({**USERS, "rating": ["4", "NA"]})
+    sheets = {"Ratings": frame, "Notes": pl.DataFrame()}
     engines = []
 
-    def read_excel(source, engine):
-        assert source.read() == path.read_bytes()
+    def read_excel(source, *, sheet_id, engine, infer_schema_length, raise_if_empty):
+        assert (source.read(), sheet_id) == (path.read_bytes(), 0)
+        assert (infer_schema_length, raise_if_empty) == (None, False)
         engines.append(engine)
-        return frame
+        return sheets
 
     monkeypatch.setattr(typed, "find_spec", lambda name: name == "openpyxl" or None)
     monkeypatch.setattr(pl, "read_excel", read_excel)
     assert cells_of(Table.read(path)) == ASKED
     assert engines == ["openpyxl"]
+    sheets["Notes"] = frame
+    with pytest.raises(InputError, match=r"one sheet .* but there are 2: Ratings, Notes; save one"):
+        Table.read(path)
+    sheets.clear()
+    with pytest.raises(InputError, match="one sheet with rows is needed, but there are none; save"):
+        Table.read(path)
 
 
 def test_a_damaged_spreadsheet_is_refused_in_one_line(tmp_path, monkeypatch):
-    def read_excel(source, engine):
+    def read_excel(source, **options):
         raise ValueError("no sheet\nat all")
 
     path = write(tmp_path, "a.xlsx", spreadsheet())

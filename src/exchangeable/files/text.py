@@ -19,7 +19,7 @@ from exchangeable.files.column_names import KNOWN_NAMES
 from exchangeable.files.comments import BLANKS, Comments, declared_separator, leading_comments
 from exchangeable.files.encoding import decode, decode_start
 from exchangeable.files.header import looks_like_header
-from exchangeable.files.source import Source, read_all, read_start
+from exchangeable.files.source import START, Source, read_all, read_start
 from exchangeable.runtime.phrases import format_count
 
 _SEPARATORS = ("::", "\t", ",", ";", "|")
@@ -121,6 +121,8 @@ def _sample_lines(name: str, source: Source) -> tuple[list[str], int]:
     text = decode_start(name, start)
     # Not splitlines(): that breaks lines at characters that may be in a label.
     physical = [line.removesuffix("\r") for line in text.split("\n")]
+    if len(start) == START and len(physical) > 1:
+        physical.pop()  # which is cut
     numbered = [(number, line) for number, line in enumerate(physical, 1) if line.strip()]
     if not numbered:
         raise InputError(f"{name}: the file holds no line of text")
@@ -228,8 +230,9 @@ def _separate_blanks(text: str) -> str:
 
 
 def _are_padded(lines: list[str], separator: str) -> bool:
-    """Whether a blank follows every separator, as in ``ann, Heat, 4``."""
-    return all(line.count(separator) == line.count(f"{separator} ") for line in lines)
+    """Whether a blank follows every separator, as in ``ann, Heat, 4``, unless nothing does."""
+    other = re.compile(rf"{re.escape(separator)}\S")
+    return f"{separator} " in lines[0] and not any(other.search(line) for line in lines)
 
 
 def _without_padding(text: str, separator: str) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -55,11 +56,20 @@ def _read_excel(name: str, source: Source) -> pl.DataFrame:
             f"{name}: Excel files need fastexcel: pip install fastexcel, or save it as CSV"
         )
     try:
-        frame = pl.read_excel(io.BytesIO(read_all(source)), engine=engine)  # type: ignore[call-overload]
+        # All rows decide on a column's type: an engine drops what does not fit.
+        options: dict[str, Any] = {"engine": engine, "infer_schema_length": None}
+        sheets = pl.read_excel(
+            io.BytesIO(read_all(source)), sheet_id=0, raise_if_empty=False, **options
+        )
     except Exception as error:  # each engine has its own kinds of errors
         raise InputError(f"{name}: not a whole Excel file ({_first_line(error)})") from None
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    filled = [sheet for sheet, frame in sheets.items() if len(frame)]
+    if len(filled) != 1:
+        raise InputError(
+            f"{name}: one sheet with rows is needed, but there are {len(filled) or 'none'}"
+            f"{': ' if filled else ''}{', '.join(filled)}; save one as CSV"
+        )
+    return sheets[filled[0]]
 
 
 def _read_json(name: str, source: Source) -> pl.DataFrame:

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.completion.test_positives import pairs
+from tests.support.strangers import STRANGERS
 
 from exchangeable import Completer
 from exchangeable.data.splits import Split, share_of_each
@@ -171,6 +172,7 @@ def test_one_user_has_no_interval():
     assert (worst.low, worst.high) == (None, None)
 
 
+@STRANGERS
 def test_users_without_items_are_ranked_by_popularity():
     table = popularity_table().in_label_order()
     for name in ("ease", "ials", "rp3", "pretrained"):

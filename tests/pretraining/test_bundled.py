@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from tests.support.strangers import STRANGERS
 
 from exchangeable import Completer
 from exchangeable.arrays.cells import Cells
@@ -107,6 +108,7 @@ def test_it_is_tuned_to_a_table_as_far_as_that_helps(completer):
     np.testing.assert_array_equal(spoilt.predict(HIDDEN), before)
 
 
+@STRANGERS
 @pytest.mark.parametrize("model", ["pretrained", "auto"])
 def test_a_film_that_nobody_rated_is_known_by_its_features(model):
     """Year and genres of films with ratings of their own: those of others follow from them."""

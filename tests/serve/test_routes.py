@@ -20,6 +20,7 @@ from tests.support.service_engine import (
     predicted,
     until,
 )
+from tests.support.strangers import STRANGERS
 
 from exchangeable import Completer
 from exchangeable.data.table import Table
@@ -31,6 +32,7 @@ from exchangeable.serve.store import Store
 JSON = {"content-type": "application/json"}
 
 
+@STRANGERS
 def test_cells_are_answered_as_the_completer_does(client):
     cells = [[MEMBER, FILM], ["nobody", FILM], [MEMBER, "nothing"]]
     told = predicted(client, *cells)

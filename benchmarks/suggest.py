@@ -127,7 +127,7 @@ def compare_errors(name: str, matrix: Matrix, seeds: list[int]) -> dict[str, obj
         mean = np.mean(curves[method], axis=0)
         need = needed_share(mean.tolist(), float(np.mean(curves["random"], axis=0)[-1]))
         line = "  ".join(f"{error:.4f}" for error in mean)
-        each = " ".join(f"{share:.0%}" for share in by_seed)
+        each = " ".join("never" if share > 1 else f"{share:.0%}" for share in by_seed)
         print(f"{method:>18}  {line}   {need:4.0%}  {each}", flush=True)
     return {"table": name, "goal": "error", "shares": SHARES, "seeds": seeds, "rmse": curves}
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from exchangeable.arrays.support import Support as Support
     from exchangeable.completion.completer import Completer as Completer
     from exchangeable.completion.fill import complete as complete
+    from exchangeable.completion.imputer import Imputer as Imputer
     from exchangeable.data.table import Table as Table
     from exchangeable.models.configs import FactorizedConfig as FactorizedConfig
     from exchangeable.models.configs import ResidualConfig as ResidualConfig
@@ -58,6 +59,7 @@ _NAMES = {
     "arrays.array": ("ExchangeableArray",),
     "arrays.support": ("Support",),
     "completion.completer": ("Completer",),
+    "completion.imputer": ("Imputer",),
     "completion.fill": ("complete",),
     "data.table": ("Table",),
     "models.configs": ("FactorizedConfig", "ResidualConfig", "SelfSupervisedConfig"),

@@ -105,3 +105,18 @@ def test_it_suits_dense_tables_with_few_variables():
     assert not suits(cells_of(whole, rare))
     with pytest.raises(InputError, match="at most 128 members, but the shape is"):
         Gaussian().fit(Cells.of([(0, 0)], [1.0], (200, 300)))
+
+
+def test_new_cells_are_folded_in_by_the_same_distribution():
+    whole, hidden, _, _ = draws(rows=300)
+    observed = ~hidden
+    fitted = Gaussian().fit(cells_of(whole, observed))
+    more = np.concatenate([whole, whole[:5]])  # five further rows like the first ones
+    cells = cells_of(more, np.concatenate([observed, observed[:5]]))
+    changed = np.flatnonzero(cells.index[:, 0] >= 300)
+    grown = fitted.updated(cells, changed)
+    for row in range(5):
+        old, new = (np.stack([np.full(4, r), np.arange(4)], axis=1) for r in (row, 300 + row))
+        np.testing.assert_allclose(grown.predict(new), fitted.predict(old), rtol=1e-9)
+    rest = np.argwhere(hidden)
+    np.testing.assert_array_equal(grown.predict(rest), fitted.predict(rest))

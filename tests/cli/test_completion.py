@@ -128,10 +128,13 @@ def test_all_writes_every_cell_and_refuses_too_many(here):
 
 def test_a_table_with_nothing_to_fill_says_how_to_ask(here):
     (here / "full.csv").write_text("user,film,rating\na,x,1\nb,y,2\n")
-    result = run("complete", "full.csv")
-    assert result.exit_code == 2
-    assert "--queries" in result.output
-    assert "--all" in result.output
+    printed = done("complete", "full.csv").output
+    assert "2 pairs of user and film have no row" in printed
+    assert "exchangeable recommend full.csv a" in printed
+    assert "exchangeable complete full.csv --all" in printed
+    assert not (here / "full.completed.csv").exists()
+    facts = json.loads(done("complete", "full.csv", "--json").stdout)
+    assert facts["unobserved"] == 2
 
 
 def test_the_report_is_one_page_that_asks_for_nothing_from_elsewhere(here):

@@ -99,6 +99,13 @@ class MemberSums:
         return self.starts.diff()
 
     @cached_property
+    def needed_rows(self) -> tuple[int, ...]:
+        """Rows that a table of each axis needs so that all cells find theirs."""
+        if not len(self.permutation):
+            return (0,) * len(self.columns)
+        return tuple(last + 1 for last in self.columns.amax(dim=1).tolist())
+
+    @cached_property
     def with_cells(self) -> Tensor:
         """Members that have cells: (M,)."""
         return self.sizes.nonzero().squeeze(1)
@@ -132,6 +139,10 @@ class MemberSums:
             )
         elif self.weights is not None:
             weights = weights * self.weights
+        if self.needed_rows[other] > len(table):  # the sparse product would read beyond its end
+            raise IndexError(
+                f"{self.needed_rows[other]} rows are needed, but there are {table.shape}"
+            )
         shape = (self.members, len(table))
         if (
             len(self.permutation) > shape[0] * shape[1]

@@ -8,7 +8,7 @@ side with fewer members holds the variables, whichever axis that is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -50,21 +50,48 @@ class FittedGaussian:
     shape: tuple[int, ...]
     means: Floats  # (N + 1, K + 1)
     variances: Floats  # (N + 1, K + 1)
+    centre: Floats  # (K,), of the variables
+    scale: Floats  # (K,), their units
+    covariance: Floats  # (K, K), of variables in these units
 
     def predict(self, index: Index) -> tuple[Floats, Floats]:
         check_queries(index, self.shape)
-        row, variable = index.T if self.shape[1] <= self.shape[0] else index.T[::-1]
+        row, variable = index.T if _row_axis(self.shape) == 0 else index.T[::-1]
         return self.means[row, variable], self.variances[row, variable]
 
     def updated(self, cells: Cells, changed: Index) -> FittedGaussian:
-        return self.config.fit(cells)
+        """Condition the rows of changed cells on them; the distribution stays."""
+        axis = _row_axis(self.shape)
+        rows, variables = cells.shape[axis], len(self.centre)
+        if cells.shape[1 - axis] != variables or rows < variables:
+            return self.config.fit(cells)
+        new = np.union1d(cells.index[changed, axis], np.arange(self.shape[axis], rows))
+        own = cells.take(np.isin(cells.index[:, axis], new))
+        values, observed = torch.zeros(2, len(new), variables, dtype=torch.float64)
+        places = np.searchsorted(new, own.index[:, axis]), own.index[:, 1 - axis]
+        centre, scale, covariance = (
+            torch.from_numpy(each) for each in (self.centre, self.scale, self.covariance)
+        )
+        standard = (own.values - self.centre[places[1]]) / np.maximum(
+            self.scale[places[1]], _SMALLEST
+        )
+        values[places], observed[places] = torch.from_numpy(standard), 1.0
+        found = _given_others(values, observed.bool(), covariance)
+        means, variances = (
+            np.insert(each, [len(each) - 1] * (rows - self.shape[axis]), each[-1], axis=0)
+            for each in (self.means, self.variances)
+        )
+        means[new, :-1] = centre + scale * found[0]
+        variances[new, :-1] = scale.square() * found[1]
+        return replace(self, shape=cells.shape, means=means, variances=variances)
 
     def state(self) -> State:
-        return {"shape": np.array(self.shape), "means": self.means, "variances": self.variances}
+        return {"shape": np.array(self.shape)} | {name: getattr(self, name) for name in _STORED}
 
     @classmethod
     def from_state(cls, config: Gaussian, state: Mapping[str, NDArray[Any]]) -> Self:
-        return cls(config, tuple(state["shape"].tolist()), state["means"], state["variances"])
+        arrays = {name: state[name] for name in _STORED}
+        return cls(config, tuple(state["shape"].tolist()), **arrays)
 
 
 @dataclass(frozen=True)
@@ -86,7 +113,7 @@ class Gaussian:
                 f"gaussian needs two axes, one of them with at most {MAX_VARIABLES} members, but "
                 f"the shape is {cells.shape}"
             )
-        row, variable = cells.index.T if cells.shape[1] <= cells.shape[0] else cells.index.T[::-1]
+        row, variable = cells.index.T if _row_axis(cells.shape) == 0 else cells.index.T[::-1]
         size = (max(cells.shape), min(cells.shape))
         origin = float(cells.values[0])  # differences are exact where all values are equal
         values = torch.zeros(size, dtype=torch.float64)
@@ -111,6 +138,9 @@ class Gaussian:
             cells.shape,
             origin + frame(centre + scale * means, centre, usual),
             frame(square * variances, square * covariance.diagonal(), away),
+            (origin + centre).numpy(),
+            scale.numpy(),
+            covariance.numpy(),
         )
 
     def _estimate(self, z: Tensor, observed: Tensor, progress: Progress) -> tuple[Tensor, Tensor]:
@@ -135,6 +165,14 @@ class Gaussian:
             if float((covariance - before).abs().max()) < self.tolerance:
                 break
         return middle, covariance
+
+
+_STORED = ("means", "variances", "centre", "scale", "covariance")
+
+
+def _row_axis(shape: tuple[int, ...]) -> int:
+    """Return the axis whose members are rows: the one with more of them."""
+    return 0 if shape[1] <= shape[0] else 1
 
 
 def _units(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:

@@ -79,7 +79,11 @@ class Pattern:
         for other in range(len(self.sizes)):
             if other != axis:
                 roots = (self.sizes[other] + 1).double().sqrt()[:, None]
-                total = sums.over(other, self.vectors[other, axis] / roots)
+                vectors = self.vectors[other, axis] / roots
+                # Members that came later have no vectors, and their cells count for nothing here.
+                later = max(0, sums.needed_rows[other] - len(vectors))
+                vectors = torch.nn.functional.pad(vectors, (0, 0, 0, later))
+                total = sums.over(other, vectors)
                 columns.append(total / (sizes + 1).sqrt()[:, None])
         return torch.cat(columns, dim=1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -108,6 +110,9 @@ def complete(
     with join_processes() as processes:
         output = Output(as_json, processes, to_stderr=printed)
         data, _ = open_table(table, options)
+        if queries is None and not every and data.is_observed.all():
+            _say_what_to_ask(output, table, data)
+            return
         # All input is checked before anything is fitted.
         frames = read_features(features, data, options.encoding)
         request = fill.FillRequest.of(
@@ -138,6 +143,26 @@ def complete(
     and_report = "" if report is None else f", report written to {report}"
     predicted = format_count(request.missing, "cell")
     output.finish(f"predicted {predicted}, written to {name_output(out)}{and_report}")
+
+
+def _say_what_to_ask(output: Output, name: str, table: Table) -> None:
+    """Say what can be asked about a table whose rows all have a value, since none is missing."""
+    unobserved = math.prod(table.shape) - len(table)
+    member = shlex.quote(str(table.vocabularies[0].labels[int(table.index[0, 0])]))
+    name = shlex.quote(name)
+    pairs = "pair" if table.order == 2 else "combination"
+    output.line(*table.found)
+    output.fact(unobserved=unobserved, notes=list(table.found))
+    if unobserved:
+        output.line(
+            f"every row has a value, and {format_count(unobserved, pairs)} of "
+            f"{' and '.join(table.axes)} have no row. To ask about them:",
+            f"  exchangeable recommend {name} {member}",
+            f"  exchangeable complete {name} --all",
+            f"  exchangeable complete {name} --queries FILE",
+        )
+    output.finish("nothing was written: no row lacks a value" if unobserved else
+                  "nothing to fill in: every cell of the table has a value")  # fmt: skip
 
 
 @report_errors

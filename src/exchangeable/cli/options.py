@@ -55,6 +55,17 @@ Duplicates = Annotated[
 ScaleKind = Annotated[
     str | None, typer.Option(help="Scale of the values: levels, real, binary or positives.")
 ]
+Units = Annotated[
+    str | None,
+    typer.Option(
+        help="Units that real numbers are read in: plain, log, or an axis whose members are "
+        "different quantities. By default what suits them."
+    ),
+]
+Wide = Annotated[
+    bool | None,
+    typer.Option("--wide/--long", help="Whether the table has a column for each second member."),
+]
 AtLeast = Annotated[
     float | None,
     typer.Option(help="Take cells of this value or more as positives, and leave out the others."),
@@ -108,11 +119,13 @@ _FIELDS: dict[str, tuple[Any, Any]] = {
     "header": (Header, None),
     "duplicates": (Duplicates, "error"),
     "scale": (ScaleKind, None),
+    "units": (Units, None),
     "at_least": (AtLeast, None),
     "skip_bad_lines": (SkipBadLines, False),
     "missing": (Missing, None),
     "decimal": (Decimal, None),
     "encoding": (Encoding, None),
+    "wide": (Wide, None),
 }
 
 

@@ -127,7 +127,7 @@ class Completer(Answers):
             validation=self.validation,
             training=self.training,
             features=features,
-            units=self.units,
+            units=table.units if self.units is None else self.units,
             memory=parse_size(self.memory),
             processes=processes,
             progress=user_progress(bool(self.verbose)) if progress is None else progress,

@@ -55,6 +55,7 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
             "cells scale": _scale_to_json(cells.scale),
             "native": table.native,
             "time": table.time_name,
+            "units": table.units,
         },
         "features": features_to_json(fitted.features),
         "notes": list(fitted.notes),
@@ -158,6 +159,7 @@ def _read_table(
         times=_numpy_or_none(tensors.get("times")),
         time_name=config.get("time"),
         native=config["native"],
+        units=config.get("units"),
     )
     cells = Cells(
         tensors["cells.index"].numpy(),

@@ -305,6 +305,7 @@ def _build(
         times=None if times is None else times[source],
         time_name=roles.time,
         native=native,
+        units=options.units,
         # Where no value is missing nothing is filled in, and a file need not be kept for it.
         others=_select_rows(others, rows) if np.isnan(values).any() else None,
     )

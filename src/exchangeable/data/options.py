@@ -34,6 +34,8 @@ class TableOptions:
     duplicates: Duplicates = "error"
     """The value of a cell that comes more than once; ``count`` is how often it comes."""
     scale: Kind | None = None
+    units: str | None = None
+    """Units that models read real numbers in: plain, log, or the name of an axis with its own."""
     at_least: float | None = None
     """The value from which on cells are positives; lower ones are left out."""
     skip_bad_lines: bool = False

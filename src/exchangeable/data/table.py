@@ -61,6 +61,8 @@ class Table:
     """Sentences about what was read."""
     others: OtherColumns | None = field(default=None, repr=False)
     """The other columns of the input, if values are missing and rows are as they came."""
+    units: str | None = None
+    """Units that models read real numbers in, where they were named: plain, log or an axis."""
     wide: WideForm | None = field(default=None, repr=False)
     """The form of the input, if it had a column for each member of the second axis."""
 
@@ -80,6 +82,7 @@ class Table:
         decimal: str | None = None,
         encoding: str | None = None,
         wide: bool | None = None,
+        units: str | None = None,
     ) -> Table:
         """Read a file: delimited text, Parquet, Excel or JSON, plain, gzip or zip.
 
@@ -102,6 +105,7 @@ class Table:
             decimal=decimal,
             encoding=encoding,
             wide=wide,
+            units=units,
         )
         return build.table_from_file(path, options)
 
@@ -119,6 +123,7 @@ class Table:
         missing: str | float | Sequence[str | float] = (),
         decimal: str | None = None,
         wide: bool | None = None,
+        units: str | None = None,
     ) -> Table:
         """Convert a pandas, polars or pyarrow frame, a numpy array (R, D) or a scipy sparse matrix.
 
@@ -136,6 +141,7 @@ class Table:
             missing=missing_texts(missing),
             decimal=decimal,
             wide=wide,
+            units=units,
         )
         return build.table_from_frame(data, values, options, times)
 

@@ -1,0 +1,161 @@
+"""An imputer for scikit-learn's pipelines: fills in the missing values of a matrix."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from exchangeable.arrays.cells import UNKNOWN, Floats
+from exchangeable.completion.completer import Completer
+from exchangeable.completion.estimator import Estimator
+from exchangeable.completion.update import read_new_cells, update
+from exchangeable.data.frames import frame_of, with_columns
+from exchangeable.errors import InputError
+from exchangeable.predictors.base import MEAN, read_predictions
+
+_ROWS, _COLUMNS = "row", "column"
+
+
+class Imputer(Estimator):
+    """Fills in the missing values (NaN) of a matrix or frame of numbers, rows by columns.
+
+    ``fit_transform`` predicts them from all other values. ``transform`` takes further rows, which
+    are predicted from their own values and the fitted rows, by most models one by one. ``model``
+    and the other parameters are those of ``Completer``.
+
+    >>> matrix = np.array([[1.0, 2.0, 3.0], [2.0, np.nan, 4.0], [3.0, 4.0, 5.0]])
+    >>> Imputer("bias").fit_transform(matrix).shape
+    (3, 3)
+    """
+
+    completer_: Completer
+    fitted_: Completer
+
+    def __init__(
+        self,
+        model: str = "auto",
+        *,
+        seed: int = 0,
+        device: str = "auto",
+        units: str | None = None,
+    ) -> None:
+        self.model = model
+        self.seed = seed
+        self.device = device
+        self.units = units
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Read the values of a matrix; ``y`` is ignored, as scikit-learn has it."""
+        values, names = _matrix_of(X)
+        completer = Completer(
+            self.model, seed=self.seed, device=self.device, units=self.units, scale="real"
+        )
+        completer.fit(*_cells_of(values))
+        self.completer_ = self.fitted_ = completer
+        self.n_features_in_ = values.shape[1]
+        self.feature_names_in_ = names
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Return the matrix with its missing values filled in, in the same form."""
+        self.fit(X)
+        values, _ = _matrix_of(X)
+        return _with_values(X, self._fill(self.completer_, values, 0))
+
+    def transform(self, X: Any) -> Any:
+        """Return further rows with their missing values filled in, in the same form."""
+        values, _ = _matrix_of(X)
+        if values.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has {values.shape[1]} features, but Imputer is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        if not np.isnan(values).any():
+            return _with_values(X, values)
+        return _with_values(X, self._fill_new_rows(values))
+
+    def _fill_new_rows(self, values: Floats) -> Floats:
+        """Fill in further rows, each by itself where the model allows it."""
+        fitted = self.completer_.fitted_
+        filled, known = values.copy(), ~np.isnan(values)
+        # A column without a value in the fitted rows is not known.
+        codes = fitted.table.vocabularies[1].encode(pl.Series(np.arange(values.shape[1])))
+        for row in np.flatnonzero(~known.all(axis=1)):
+            own = np.flatnonzero(known[row] & (codes != UNKNOWN))
+            cells = np.stack([np.zeros_like(own), codes[own]], axis=1)
+            predictor = fitted.predictor.for_new_member(0, cells, values[row, own])
+            if predictor is None:
+                return self._fill_together(values)
+            missing = np.flatnonzero(~known[row])
+            queries = np.stack([np.zeros_like(missing), codes[missing]], axis=1)
+            filled[row, missing] = read_predictions(predictor, queries, MEAN)[0]
+        return filled
+
+    def _fill_together(self, values: Floats) -> Floats:
+        """Fill in further rows after all of their values were folded in."""
+        fitted, grown = self.completer_.fitted_, Completer(self.model)
+        first = int(fitted.table.shape[0])
+        grown.fitted_ = fitted
+        if not np.isnan(values).all():
+            cells, own = _cells_of(values, first)
+            grown.fitted_ = update(fitted, read_new_cells(fitted.table, cells, own, "error"))
+        return self._fill(grown, values, first)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return the names of the columns, which stay."""
+        names = self.feature_names_in_
+        if names is None:
+            names = [f"x{number}" for number in range(self.n_features_in_)]
+        return np.asarray(names, dtype=object)
+
+    def _fill(self, completer: Completer, values: Floats, first: int) -> Floats:
+        missing = np.argwhere(np.isnan(values))
+        filled = values.copy()
+        if len(missing):
+            queries = pl.DataFrame({_ROWS: missing[:, 0] + first, _COLUMNS: missing[:, 1]})
+            index = completer.table_.cells(queries)  # a row without values is unknown
+            filled[tuple(missing.T)] = read_predictions(completer.predictor_, index, MEAN)[0]
+        return filled
+
+
+def _matrix_of(X: Any) -> tuple[Floats, list[str] | None]:
+    """Return a matrix of floats (N, K), NaN where a value is missing, and names of its columns."""
+    if hasattr(X, "columns"):
+        frame, _ = frame_of(X)
+        wrong = [c for c in frame.columns if not (frame[c].dtype.is_numeric())]
+        if wrong:
+            raise InputError(f"columns of numbers are needed, but {wrong[0]!r} holds others")
+        columns = [frame[c].cast(pl.Float64).fill_null(np.nan).to_numpy() for c in frame.columns]
+        return np.stack(columns, axis=1), frame.columns
+    values = np.array(X, dtype=np.float64)
+    if values.ndim != 2 or not values.size:
+        raise InputError(
+            f"a matrix of rows and columns is needed, but this has shape {values.shape}"
+        )
+    if np.isinf(values).any():
+        raise InputError("values must be finite or missing (NaN), but some are infinite")
+    return values, None
+
+
+def _cells_of(values: Floats, first: int = 0) -> tuple[pl.DataFrame, Floats]:
+    """Return the cells with a value, rows numbered from ``first``, and their values."""
+    row, column = np.nonzero(~np.isnan(values))
+    if not len(row):
+        raise InputError("values are needed, but all are missing")
+    return pl.DataFrame({_ROWS: row + first, _COLUMNS: column}), values[row, column]
+
+
+def _with_values(X: Any, values: Floats) -> Any:
+    """Return values in the kind of frame that they came in."""
+    if not hasattr(X, "columns"):
+        return values
+    frame, _ = frame_of(X)
+    changed = [
+        pl.Series(name, values[:, place])
+        for place, name in enumerate(frame.columns)
+        if frame[name].null_count() or frame[name].cast(pl.Float64).is_nan().any()
+    ]
+    return with_columns(X, changed) if changed else X

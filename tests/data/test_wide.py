@@ -1,0 +1,123 @@
+"""Wide tables: a column for each member of the second axis."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from exchangeable.completion.fill import complete
+from exchangeable.data.table import Table
+from exchangeable.errors import InputError
+
+GRADES = """student,maths,physics,chemistry
+ann,1.5,2.0,
+bob,2.5,,2.0
+cleo,3.0,3.5,3.0
+dan,4.5,4.0,4.0
+"""
+
+
+def read(tmp_path, text, name="grades.csv", **options):
+    path = tmp_path / name
+    path.write_text(text)
+    return Table.read(path, **options)
+
+
+def cells_of(table):
+    frame = pl.DataFrame(table.frame(table.index))
+    return {(*labels, v) for *labels, v in frame.with_columns(v=pl.Series(table.values)).rows()}
+
+
+def test_a_wide_table_is_noticed_and_read_cell_by_cell(tmp_path):
+    table = read(tmp_path, GRADES)
+    assert table.axes == ("student", "column")
+    assert table.shape == (4, 3)
+    assert len(table) == 10
+    assert ("cleo", "physics", 3.5) in cells_of(table)
+    assert table.found[0] == "a wide table: 3 columns of values for each student"
+    assert table.wide.label == "student"
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("name;a;b;c\nx;1,5;2,5;3,5\ny;2,5;;4,5\nz;1,0;2,0;3,0\n", (3, 3)),
+        ("id,a,b,c\n7,1,2,3\n9,2,NA,4\n11,3,4,5\n", (3, 3)),
+        ("1,1.5,2.5,3.5\n2,2.5,,4.5\n3,1.5,2.5,0.5\n", (3, 3)),
+        ("a,b,c,d\n0.1,1.5,2.5,3.5\n.3,2.5,,4.5\n.2,1.5,2.5,0.5\n", (3, 4)),
+    ],
+)
+def test_plain_shapes_are_taken_for_wide_tables(tmp_path, text, shape):
+    table = read(tmp_path, text)
+    assert table.wide is not None
+    assert table.shape == shape
+    assert np.isnan(table.values).sum() == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user,film,rating\nann,7,4\nbob,8,2\ncleo,7,1\n",
+        "userId,movieId,rating,timestamp\n1,31,2.5,1260759144\n1,1029,3.0,1260759179\n",
+        "ann,3,4,5\nann,4,2,5\nbob,3,1,5\n",  # a label comes twice
+        "1,31,2,1260759144\n1,1029,3,1260759179\n2,31,4,1260759182\n",
+        "who,what,how much,when\nann,Heat,4,monday\nbob,Heat,2,tuesday\n",
+        "x,y,z\nann,1.5,2\nbob,2.5,3\ncleo,3.5,4\n",  # two columns may be a label and a value
+    ],
+)
+def test_long_tables_stay_long(tmp_path, text):
+    assert read(tmp_path, text).wide is None
+    assert read(tmp_path, GRADES, wide=False, value=3, axes=(1, 2)).wide is None
+
+
+def test_the_form_can_be_asked_for(tmp_path):
+    text = "who,kind,a,b\nann,cat,1,2\nbob,dog,,3\n"
+    table = read(tmp_path, text, wide=True)
+    assert table.shape == (2, 2)
+    assert table.found[1] == "columns without numbers are left as they are: kind"
+    with pytest.raises(InputError, match="labels that differ, but 'who' of row 1 is 'ann'"):
+        read(tmp_path, "who,a,b\nann,1,2\nann,2,3\n", wide=True)
+    with pytest.raises(InputError, match="needs columns of numbers, but there are none"):
+        read(tmp_path, "who,a\nann,x\nbob,y\n", wide=True)
+    with pytest.raises(InputError, match="holds its own values"):
+        Table.of(pl.DataFrame({"a": [1.0, 2.0]}), [1, 2], wide=True)
+
+
+def test_a_wide_frame_comes_back_in_its_own_form():
+    frame = pd.DataFrame(
+        {
+            "student": ["ann", "bob", "cleo", "dan"],
+            "maths": [1.5, 2.5, 3.0, 4.5],
+            "physics": [2.0, np.nan, 3.5, 4.0],
+            "chemistry": [np.nan, 2.0, 3.0, 4.0],
+        }
+    )
+    filled = complete(frame, model="bias")
+    assert isinstance(filled, pd.DataFrame)
+    assert list(filled.columns) == list(frame.columns)
+    assert filled["maths"].tolist() == frame["maths"].tolist()
+    assert not filled.isna().any().any()
+    known = frame["physics"].notna()
+    assert filled["physics"][known].tolist() == frame["physics"][known].tolist()
+    assert 1 < filled["physics"][1] < 4
+
+
+def test_an_array_with_gaps_is_a_wide_table():
+    matrix = np.add.outer(np.arange(5.0), [0.5, 1.5, 2.5])
+    gaps = matrix.copy()
+    gaps[2, 1] = np.nan
+    filled = complete(gaps, model="bias")
+    assert isinstance(filled, np.ndarray)
+    assert filled[2, 1] == pytest.approx(matrix[2, 1], abs=0.3)
+    gaps[2, 1] = matrix[2, 1]
+    np.testing.assert_allclose(np.where(np.isnan(gaps), 0, filled), filled)
+
+
+def test_parquet_and_json_may_be_wide_too(tmp_path):
+    frame = pl.read_csv(GRADES.encode())
+    frame.write_parquet(tmp_path / "grades.parquet")
+    frame.write_ndjson(tmp_path / "grades.jsonl")
+    expected = cells_of(read(tmp_path, GRADES))
+    for name in ("grades.parquet", "grades.jsonl"):
+        table = Table.read(tmp_path / name)
+        assert {c for c in cells_of(table) if c[2] == c[2]} == {c for c in expected if c[2] == c[2]}

@@ -5,7 +5,7 @@ import json
 
 import polars as pl
 import pytest
-from tests.support.commands import done
+from tests.support.commands import done, run
 
 from exchangeable.completion.completer import Completer
 
@@ -129,3 +129,20 @@ def test_a_chance_is_explained_without_an_interval(here):
 def test_labels_of_explain_that_are_not_in_the_table_are_a_line(here):
     told = done("explain", "ratings.csv", "ann", "Hat", "--model", "bias").output
     assert "1 of 1 label of 'film' is not in the table, such as 'Hat'; did you mean 'Heat'?" in told
+
+
+def test_titles_stand_beside_labels(here):
+    rows = [
+        f"{user},{film},{(user * film) % 5 + 1}" for user in range(1, 9) for film in range(1, 7)
+    ]
+    (here / "numbered.csv").write_text("\n".join(["user,film,rating", *rows[:-5]]))
+    (here / "films.csv").write_text("film,year,title\n1,1995,Heat\n2,1979,Alien\n6,1988,Big\n")
+    listed = done("recommend", "numbered.csv", "8", "--titles", "films.csv", "--json")
+    titles = {row["film"]: row["title"] for row in json.loads(listed.stdout)["recommended"]}
+    assert titles[2] == "Alien"
+    assert titles[3] == ""
+    assert "2, Alien" in done("recommend", "numbered.csv", "8", "--titles", "films.csv").output
+    (here / "bare.csv").write_text("film,year\n1,1995\n2,1979\n")
+    refused = run("recommend", "numbered.csv", "8", "--titles", "bare.csv")
+    assert refused.exit_code == 2
+    assert "a column of titles is needed" in refused.output

@@ -15,6 +15,7 @@ from exchangeable.cli.options import (
     DEFAULTS,
     AsJson,
     Device,
+    FeatureFiles,
     Force,
     TableArgument,
     open_table,
@@ -47,8 +48,8 @@ def evaluate(
     models: Annotated[
         str | None,
         typer.Option(
-            help="Names or folders of models, separated by commas; by default vmf, and pretrained "
-            "for positives."
+            help="Names or folders of models, separated by commas; by default auto and vmf, and "
+            "pretrained for positives."
         ),
     ] = None,
     split: Annotated[
@@ -78,6 +79,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="Output file, .json; a .png is written beside it.")
     ] = None,
+    features: FeatureFiles = None,
     device: Device = "auto",
     force: Force = False,
     options: TableOptions = DEFAULTS,
@@ -88,7 +90,10 @@ def evaluate(
     Of positives the lists of all unseen items are compared, and always with popularity, ease and
     ials.
     """
+    from exchangeable.cli.features import read_features
+
     title = "stdin" if table == STANDARD_STREAM else Path(table).name
+    force = force or out is None  # its own results of before are replaced
     out = out or Path(f"{title}.{split}.json")
     if out.suffix != ".json":
         raise InputError(f"{out}: the name must end in .json, but ends in {out.suffix!r}")
@@ -103,7 +108,7 @@ def evaluate(
             f"metrics are those of positives of two axes, but this table has {data.order} and "
             f"{data.scale}; --at-least makes positives of values"
         )
-    usual = "pretrained" if positives else "vmf"
+    usual = "pretrained" if positives else "auto,vmf"
     names = [name.strip() for name in (models or usual).split(",") if name.strip()]
     settings: dict[str, Any] = {
         "split": split,
@@ -116,8 +121,11 @@ def evaluate(
     if positives:
         if steps is not None:
             raise InputError("--steps are those of models that are trained, but these rank")
+        if features:
+            raise InputError("--features are read where cells have values, but these are positives")
         shown = _compare_lists(source, metrics, test, settings)
     else:
+        settings["features"] = read_features(features, data, options.encoding) or None
         shown = _compare_values(source, steps, test, settings)
     with whole_file(out) as target:
         target.write_text(json.dumps(shown.facts, indent=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,33 @@ def read_features(arguments: list[str] | None, table: Table, encoding: str | Non
     return {
         axis: _read_file(path, axis, vocabularies[axis], encoding) for axis, path in paths.items()
     }
+
+
+TITLE_NAMES = ("title", "name", "titles", "names")
+
+
+def read_titles(
+    path: str | None, axis: str, vocabulary: Vocabulary, encoding: str | None = None
+) -> dict[Hashable, str]:
+    """Read what members are called from a file with labels in its first column.
+
+    Titles are in a column of that name, or else in the first other one that holds texts.
+    """
+    import polars as pl
+
+    if path is None:
+        return {}
+    frame = _read_file(path, axis, vocabulary, encoding)
+    named = [c for c in frame.columns[1:] if c.strip().lower() in TITLE_NAMES]
+    texts = [c for c in frame.columns[1:] if frame[c].dtype == pl.String]
+    if not named and not texts:
+        raise InputError(
+            f"{path}: a column of titles is needed beside the labels, but there are "
+            f"{', '.join(frame.columns)}"
+        )
+    titles = frame[(named or texts)[0]].cast(pl.String)
+    pairs = zip(frame.to_series(0), titles, strict=True)
+    return {label: title for label, title in pairs if title is not None}
 
 
 def _read_file(path: str, axis: str, vocabulary: Vocabulary, encoding: str | None) -> pl.DataFrame:

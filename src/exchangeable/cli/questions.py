@@ -56,6 +56,10 @@ def recommend(
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="List observed cells, too.")
     ] = False,
+    titles: Annotated[
+        str | None,
+        typer.Option(help="File with what listed members are called, their labels first."),
+    ] = None,
     exposure: Annotated[
         float,
         typer.Option(help="How far the chance to be observed counts beside values, such as 0.5."),
@@ -74,6 +78,7 @@ def recommend(
     import polars as pl
 
     from exchangeable.arrays.cells import UNKNOWN
+    from exchangeable.cli.features import read_titles
     from exchangeable.completion.inputs import find_axis, suggest_label
     from exchangeable.completion.recommend import RecommendQuery
     from exchangeable.completion.recommend import recommend as find_best
@@ -86,6 +91,10 @@ def recommend(
     others = [number for number in range(completer.table_.order) if number != at]
     vocabularies = completer.table_.vocabularies
     rated = {vocabularies[others[0]].parse_label(k): v for k, v in ratings.items()}
+    other = others[0]
+    called = read_titles(
+        titles, completer.table_.axes[other], vocabularies[other], options.encoding
+    )
     fixed = {}
     for name, label in _split_pairs("--given", given, last=False):
         fixed[name] = vocabularies[find_axis(completer.table_, name)].parse_label(label)
@@ -115,11 +124,16 @@ def recommend(
     if not axes:
         output.line(f"{member} is not in the table{suggest_label(vocabularies[at], parsed)}")
     elif completer.table_.axes[at] not in axes:
-        here, other = completer.table_.axes[at], axes[0]
-        output.line(f"{member} is no {here} of the table, but a {other}: choose --axis {other}")
+        here, there = completer.table_.axes[at], axes[0]
+        output.line(f"{member} is no {here} of the table, but a {there}: choose --axis {there}")
+    if called:
+        column = rows[completer.table_.axes[other]]
+        title = pl.Series("title", [called.get(label, "") for label in column], dtype=pl.String)
+        rows.insert_column(rows.columns.index(column.name) + 1, title)
     output.fact(member=member, recommended=rows.to_dicts())
     for row in rows.iter_rows(named=True):
-        labels = ", ".join(str(v) for k, v in row.items() if k in completer.table_.axes)
+        labelled = (*completer.table_.axes, "title") if called else completer.table_.axes
+        labels = ", ".join(str(v) for k, v in row.items() if k in labelled and v != "")
         output.line(f"{_format_prediction(completer, *list(row.values())[-3:])}  {labels}")
     output.finish("" if len(rows) else f"{member} has no unobserved cell to recommend")
 

@@ -18,6 +18,7 @@ import numpy as np
 from exchangeable import metrics
 from exchangeable._version import __version__
 from exchangeable.arrays.cells import Floats, Index
+from exchangeable.baselines import BASELINES
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model, is_ranked
 from exchangeable.completion.update import update
@@ -133,11 +134,12 @@ def evaluate(
     data: Dataset | Table,
     *,
     split: str = "random",
-    models: Sequence[str] = ("vmf",),
+    models: Sequence[str] = ("auto", "vmf"),
     seeds: Sequence[int] = (0,),
     test: float = 0.1,
     device: str = "auto",
     steps: int | None = None,
+    features: Mapping[str, Any] | None = None,
     name: str = "table",
     progress: Progress = SILENT,
 ) -> Evaluation:
@@ -145,7 +147,8 @@ def evaluate(
 
     ``split`` is ``random``, ``new-rows``, ``new-columns``, ``new-both``, ``time``, or one that
     comes with a dataset. A model that chooses among its own training steps does so on validation
-    cells that it takes from its training cells.
+    cells that it takes from its training cells. ``features`` are those of ``Completer.fit``, for
+    the models that read some.
     """
     table = data if isinstance(data, Table) else data.table
     published: Mapping[str, Split] = {} if isinstance(data, Table) else data.splits
@@ -163,7 +166,8 @@ def evaluate(
             if steps is not None and model in RECIPES:
                 training = replace(RECIPES[model].training, steps=steps, seed=seed)
             completer = Completer(model, seed=seed, device=device, training=training)
-            outcomes.append(judge(completer, table, parts, part))
+            given = None if model in BASELINES else features
+            outcomes.append(judge(completer, table, parts, part, given))
     settings = {"test": test, "steps": steps, "device": device, "seeds": list(seeds)}
     return Evaluation(name, split, tuple(outcomes), settings)
 

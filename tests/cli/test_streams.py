@@ -20,7 +20,10 @@ def pipe(content, *arguments):
     return CliRunner().invoke(app, list(arguments), input=content)
 
 
-@pytest.mark.parametrize("content", [CSV.encode(), gzip.compress(CSV.encode(, mtime=0))])
+PACKED = gzip.compress(CSV.encode(), mtime=0)
+
+
+@pytest.mark.parametrize("content", [CSV.encode(), PACKED], ids=["plain", "packed"])
 def test_a_table_from_standard_input_is_completed_on_standard_output(here, content):
     result = pipe(content, "complete", "-", "--model", "mean")
     assert result.exit_code == 0, result.stderr

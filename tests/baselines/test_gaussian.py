@@ -120,3 +120,24 @@ def test_new_cells_are_folded_in_by_the_same_distribution():
         np.testing.assert_allclose(grown.predict(new), fitted.predict(old), rtol=1e-9)
     rest = np.argwhere(hidden)
     np.testing.assert_array_equal(grown.predict(rest), fitted.predict(rest))
+
+
+def test_variables_without_cells_or_with_equal_ones_are_fitted_again_when_some_come():
+    whole, hidden, _, _ = draws(rows=60)
+    observed = ~hidden
+    observed[:, 3] = False
+    whole[:, 2] = 3.0
+    fitted = Gaussian().fit(cells_of(whole, observed))
+    assert fitted.predict(np.array([[0, 2]]))[1][0] > 1e-6
+    more = np.concatenate([whole, whole[:1] + 1])
+    shown = np.concatenate([observed, [[True, True, False, False]]])
+    cells = cells_of(more, shown)
+    grown = fitted.updated(cells, np.flatnonzero(cells.index[:, 0] == 60))
+    unknown = np.array([[60, 3]])
+    np.testing.assert_allclose(grown.predict(unknown), fitted.predict(np.array([[0, 3]])))
+    shown[60, 3] = True
+    cells = cells_of(more, shown)
+    again = fitted.updated(cells, np.flatnonzero(cells.index[:, 0] == 60))
+    np.testing.assert_allclose(
+        again.predict(unknown), Gaussian().fit(cells).predict(unknown), rtol=1e-9
+    )

@@ -89,3 +89,22 @@ def test_wrong_matrices_are_one_line(wrong, message):
         Imputer("bias").fit(wrong)
     with pytest.raises(InputError, match="X has 3 features, but Imputer is expecting 5"):
         Imputer("bias").fit(matrix()[1]).transform(np.zeros((2, 3)))
+
+
+def test_a_fitted_row_without_values_keeps_its_number():
+    generator = np.random.default_rng(0)
+    fitted = generator.standard_normal((40, 1)) + 0.1 * generator.standard_normal((40, 3))
+    fitted[39] = 100.0
+    new = np.array([[0.5, np.nan, np.nan]])
+    whole = Imputer("gaussian", units="plain").fit(np.delete(fitted, 3, axis=0)).transform(new)
+    fitted[3] = np.nan
+    np.testing.assert_allclose(
+        Imputer("gaussian", units="plain").fit(fitted).transform(new), whole, rtol=1e-6
+    )
+
+
+def test_other_columns_than_those_fitted_are_refused():
+    frame = pd.DataFrame(matrix()[1], columns=list("abcde"))
+    imputer = Imputer("bias").fit(frame)
+    with pytest.raises(InputError, match="those that were fitted, a, b, c, d, e, but are e, d"):
+        imputer.transform(frame[list("edcba")])

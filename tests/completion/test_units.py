@@ -35,7 +35,7 @@ def plays(seed=0):
 def test_columns_of_different_quantities_are_completed_each_in_its_unit(model):
     cells, values, hidden, truth, unit = specimens()
     completer = Completer(model).fit(cells, values)
-    assert any("in units of each column 2" in note for note in completer.notes_)
+    assert any("in the units of each column 2" in note for note in completer.notes_)
     error = np.sqrt((((completer.predict(hidden) - truth) / unit) ** 2).mean())
     plain = Completer("vmf", units="plain").fit(cells, values)
     plain_error = np.sqrt((((plain.predict(hidden) - truth) / unit) ** 2).mean())
@@ -123,3 +123,13 @@ def test_suggestions_and_explanations_are_of_values_in_the_units_of_the_table():
     row, quantity = next(cell for cell in cells if cell[1] == "count")
     effects = completer.explain((row, quantity))["effect"].to_numpy()
     assert 10 < np.abs(effects).max() < 5e4  # in units of counts
+
+
+def test_negative_values_that_come_later_are_read_in_other_units():
+    cells, values = plays()
+    completer = Completer("vmf").fit(cells, values)
+    completer.update([("late", cells[0][1]), ("late", cells[1][1])], [-50.0, -60.0])
+    assert completer.predict([("late", cells[0][1])])[0] < 100
+    asked = Completer("vmf", units="log").fit(cells, values)
+    with pytest.raises(InputError, match="must be 0 or more, but there is -50"):
+        asked.update([("late", cells[0][1])], [-50.0])

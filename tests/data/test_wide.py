@@ -62,6 +62,8 @@ def test_plain_shapes_are_taken_for_wide_tables(tmp_path, text, shape):
         "ann,3,4,5\nann,4,2,5\nbob,3,1,5\n",  # a label comes twice
         "1,31,2,1260759144\n1,1029,3,1260759179\n2,31,4,1260759182\n",
         "who,what,how much,when\nann,Heat,4,monday\nbob,Heat,2,tuesday\n",
+        "who,sku,amount,price\n3,7,1.5,2.5\n4,8,2.5,0.5\n3,9,1.0,2.0\n",
+        "a,b,c,d\n3,7,1.5,2.5\n4,8,2.5,0.5\n3,9,1.0,2.0\n",  # whole numbers come first
         "x,y,z\nann,1.5,2\nbob,2.5,3\ncleo,3.5,4\n",  # two columns may be a label and a value
     ],
 )
@@ -111,6 +113,38 @@ def test_an_array_with_gaps_is_a_wide_table():
     assert filled[2, 1] == pytest.approx(matrix[2, 1], abs=0.3)
     gaps[2, 1] = matrix[2, 1]
     np.testing.assert_allclose(np.where(np.isnan(gaps), 0, filled), filled)
+
+
+def test_an_array_of_labels_and_values_with_gaps_stays_long():
+    long = np.array([[u, i, u + i / 2] for u in range(5) for i in range(4)])
+    long[3, 2] = np.nan
+    assert complete(long, model="bias").shape == (20, 5)
+    assert complete(long, model="bias", axes=(1, 2), value=3).shape == (20, 5)
+    with pytest.raises(InputError, match="no columns of labels and values, but some were named"):
+        Table.of(long, axes=(1, 2), value=3, wide=True)
+
+
+def test_a_fitted_table_has_cells_in_another_sequence_than_the_wide_one(tmp_path):
+    table = read(tmp_path, GRADES)
+    assert table.in_label_order().wide is None
+    assert table.take(np.arange(4)).wide is None
+
+
+def test_decimal_commas_come_back_as_points_in_all_columns(tmp_path):
+    text = "name;a;b;c\nx;1,5;2,5;3,5\ny;2,5;;4,5\nz;1,0;2,0;3,0\n"
+    wide = read(tmp_path, text).wide
+    filled = wide.filled(np.arange(9.0))
+    assert [kind.is_float() for kind in filled.dtypes] == [False, True, True, True]
+
+
+def test_columns_and_labels_at_the_edge(tmp_path):
+    table = read(tmp_path, "value,a,b,c\nx,1.5,2.5,\ny,2.5,0.5,\nz,1.0,2.0,\n")
+    assert table.axes == ("value", "column")
+    assert table.shape == (3, 3)  # one column has no value at all
+    numbered = read(tmp_path, "id,a,b,c\n7,1.5,2,3\n9,2.5,,4\n11,3,4,5\n")
+    assert numbered.vocabularies[0].labels.to_list() == [7, 9, 11]
+    filled = complete(np.array([[1, 2.5, 3.5], [2, np.nan, 4.5], [np.nan, 1.5, 2.0]]), model="bias")
+    assert filled.shape == (3, 3)
 
 
 def test_parquet_and_json_may_be_wide_too(tmp_path):

@@ -129,3 +129,33 @@ def test_values_that_cannot_be_logarithms_are_one_line():
     units = Units.of("log", 0, index, values, shape)
     with pytest.raises(InputError, match="must be 0 or more, but there is -1; fit again"):
         units.put(index[:1], np.array([-1.0]))
+
+
+def test_units_are_those_of_all_cells_even_where_few_are_compared(monkeypatch):
+    monkeypatch.setattr("exchangeable.values.units._MAX_COMPARED", 120)
+    index, values, shape = quantities()
+    units = choose_units(index, values, shape)
+    assert (units.kind, units.axis) == ("own", 1)
+    expected = Units.of("own", 1, index, values, shape)
+    np.testing.assert_array_equal(units.centre, expected.centre)
+
+
+def test_a_member_without_cells_gets_its_unit_when_they_come():
+    index, values, shape = quantities()
+    before = index[:, 1] < 5
+    units = Units.of("own", 1, index[before], values[before], shape)
+    grown = units.with_members(index, values, shape)
+    assert grown.centre[5] == pytest.approx(values[~before].mean())
+    one = units.for_one(np.array([12.0]))
+    assert 1 < one.scale[0] < 12
+    assert units.for_one(np.empty(0)).centre[0] == units.centre[-1]
+
+
+def test_new_values_below_zero_lift_the_bound():
+    units = Units(least=0.0)
+    index = np.array([[0, 0], [1, 1]])
+    assert units.with_members(index, np.array([1.0, -5.0]), (2, 2)).least is None
+    assert units.with_members(index, np.array([1.0, 5.0]), (2, 2)).least == 0
+    log = Units("log", small=2.0, least=0.0)
+    density = log.apply(Normal(torch.zeros(1), torch.ones(1)), index[:1])
+    assert np.isfinite(density.log_likelihood(torch.tensor([-50.0])).item())

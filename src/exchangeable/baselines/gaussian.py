@@ -28,6 +28,7 @@ MIN_DENSITY = 0.2
 _ENTRIES_PER_CHUNK = 2**22
 _TINY = 1e-9
 _SMALLEST = 1e-300
+_ROUNDING = 1e-12
 
 
 def suits(cells: Cells) -> bool:
@@ -53,6 +54,7 @@ class FittedGaussian:
     centre: Floats  # (K,), of the variables
     scale: Floats  # (K,), their units
     covariance: Floats  # (K, K), of variables in these units
+    counts: Floats  # (K,), cells of the variables
 
     def predict(self, index: Index) -> tuple[Floats, Floats]:
         check_queries(index, self.shape)
@@ -63,7 +65,13 @@ class FittedGaussian:
         """Condition the rows of changed cells on them; the distribution stays."""
         axis = _row_axis(self.shape)
         rows, variables = cells.shape[axis], len(self.centre)
-        if cells.shape[1 - axis] != variables or rows < variables:
+        # Of a variable without cells, or with equal ones, the distribution says nothing.
+        vague = (self.counts == 0) | (self.scale == 0)
+        if (
+            cells.shape[1 - axis] != variables
+            or rows < variables
+            or vague[cells.index[changed, 1 - axis]].any()
+        ):
             return self.config.fit(cells)
         new = np.union1d(cells.index[changed, axis], np.arange(self.shape[axis], rows))
         own = cells.take(np.isin(cells.index[:, axis], new))
@@ -81,8 +89,9 @@ class FittedGaussian:
             np.insert(each, [len(each) - 1] * (rows - self.shape[axis]), each[-1], axis=0)
             for each in (self.means, self.variances)
         )
-        means[new, :-1] = centre + scale * found[0]
-        variances[new, :-1] = scale.square() * found[1]
+        inside = np.ix_(new, np.flatnonzero(self.counts))
+        means[inside] = (centre + scale * found[0])[:, self.counts > 0]
+        variances[inside] = (scale.square() * found[1])[:, self.counts > 0]
         return replace(self, shape=cells.shape, means=means, variances=variances)
 
     def state(self) -> State:
@@ -141,6 +150,7 @@ class Gaussian:
             (origin + centre).numpy(),
             scale.numpy(),
             covariance.numpy(),
+            observed.sum(dim=0).double().numpy(),
         )
 
     def _estimate(self, z: Tensor, observed: Tensor, progress: Progress) -> tuple[Tensor, Tensor]:
@@ -167,7 +177,7 @@ class Gaussian:
         return middle, covariance
 
 
-_STORED = ("means", "variances", "centre", "scale", "covariance")
+_STORED = ("means", "variances", "centre", "scale", "covariance", "counts")
 
 
 def _row_axis(shape: tuple[int, ...]) -> int:
@@ -181,6 +191,8 @@ def _units(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
     centre = values.sum(dim=0) / count
     square = torch.where(observed, values - centre, 0.0).square().sum(dim=0)
     variance = square / count
+    rounding = (_ROUNDING * values.abs().amax(dim=0)).square()
+    variance = torch.where(variance > rounding, variance, 0.0)
     # A variable with equal values gets one more cell, as far away as in the steadiest other one.
     steadiest = variance[variance > 0].min() if bool((variance > 0).any()) else variance[0]
     return centre, torch.where(variance > 0, variance, steadiest / (count + 1)).sqrt()

@@ -133,13 +133,13 @@ def prepare_store(
         completer = Completer.load(source, device=device)
         make, data = saved_completer_factory(completer), completer.table_
     else:
-        make = completer_factory(model, seed, device)
+        make = completer_factory(model, seed, device, units=options.units)
         data = open_table(name, options)[0] if store.is_empty else None
         if features:
             stored = store.read_table()[1] if data is None else data
             frames = read_features(features, stored, options.encoding)
             TableFeatures.of(stored, frames)  # raise what is wrong before the table is stored
-            make = completer_factory(model, seed, device, frames)
+            make = completer_factory(model, seed, device, frames, options.units)
     if data is not None and store.is_empty:
         output.line(*data.found)
         store.fill(name, data, completer=saved)

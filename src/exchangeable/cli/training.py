@@ -286,6 +286,8 @@ def _read_table(options: TableOptions, name: str, split: str | None) -> Table:
     """Read a table, or the training and validation cells of one of its splits."""
     import numpy as np
 
+    if options.units is not None:
+        raise InputError("--units are chosen where a table is completed, but a model is trained")
     table, dataset = open_table(name, options)
     if split is None:
         return table

@@ -52,7 +52,7 @@ class Completer(Answers):
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])
-    >>> completer.predict([("bob", "Alien"), ("cleo", "Heat")]).shape
+    >>> completer.predict([("bob", "Alien"), ("ann", "Big")]).shape
     (2,)
     """
 

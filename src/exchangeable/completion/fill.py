@@ -248,7 +248,9 @@ def complete(
     ['user', 'film', 'rating', 'low', 'high']
     """
     options: dict[str, Any] = {"duplicates": duplicates, "missing": missing, "decimal": decimal}
-    options["wide"] = _is_matrix(data) if wide is None else wide
+    if wide is None and axes is None and value is None:
+        wide = _is_matrix(data)
+    options["wide"] = wide
     table = Table.of(data, axes=axes, value=value, **options)
     if table.is_observed.all():
         raise InputError(
@@ -269,7 +271,9 @@ def _is_matrix(data: Any) -> bool | None:
     """Whether an array must be a wide table, since labels are not missing; None if that is open."""
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.dtype.kind != "f":
         return None
-    return bool(np.isnan(data).any()) or None
+    labels = data[:, :-1]
+    may_be_labels = not np.isnan(labels).any() and bool((labels % 1 == 0).all())
+    return None if may_be_labels else bool(np.isnan(data).any()) or None
 
 
 def _same_form(data: Any, filled: pl.DataFrame, table: Table) -> Any:

@@ -42,7 +42,17 @@ from exchangeable.values.units import Units, UnitsKind
 
 MAX_VALUE = 1e100
 """Squares of larger values, and sums of these, would overflow."""
-UNIT_MODELS = ("auto", bundled.NAME, "bias", "vmf", "bmf", "item-knn", "user-knn", "knn")
+UNIT_MODELS = (
+    "auto",
+    bundled.NAME,
+    "bias",
+    "vmf",
+    "bmf",
+    "gaussian",
+    "item-knn",
+    "user-knn",
+    "knn",
+)
 """Models whose units are found by themselves."""
 FALLBACK_MODEL = "vmf"
 """The model for ``auto`` on tables of orders without bundled weights."""

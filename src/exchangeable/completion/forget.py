@@ -69,6 +69,7 @@ def _take(table: Table, rows: Mask, stay: list[Mask]) -> Table:
         times=None if table.times is None else table.times[rows],
         found=(),
         others=None,
+        wide=None,
     )
     return replace(left, found=(left.summary(),))
 

@@ -55,8 +55,9 @@ class Imputer(Estimator):
         )
         completer.fit(*_cells_of(values))
         self.completer_ = self.fitted_ = completer
-        self.n_features_in_ = values.shape[1]
-        self.feature_names_in_ = names
+        self.n_features_in_, self._rows = values.shape[1], len(values)
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
@@ -67,7 +68,13 @@ class Imputer(Estimator):
 
     def transform(self, X: Any) -> Any:
         """Return further rows with their missing values filled in, in the same form."""
-        values, _ = _matrix_of(X)
+        values, names = _matrix_of(X)
+        before = getattr(self, "feature_names_in_", None)
+        if before is not None and names is not None and list(before) != names:
+            raise InputError(
+                f"columns must be those that were fitted, {', '.join(before)}, but are "
+                f"{', '.join(names)}"
+            )
         if values.shape[1] != self.n_features_in_:
             raise InputError(
                 f"X has {values.shape[1]} features, but Imputer is expecting "
@@ -97,7 +104,7 @@ class Imputer(Estimator):
     def _fill_together(self, values: Floats) -> Floats:
         """Fill in further rows after all of their values were folded in."""
         fitted, grown = self.completer_.fitted_, Completer(self.model)
-        first = int(fitted.table.shape[0])
+        first = self._rows  # rows without a value have numbers, too
         grown.fitted_ = fitted
         if not np.isnan(values).all():
             cells, own = _cells_of(values, first)
@@ -106,10 +113,8 @@ class Imputer(Estimator):
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the columns, which stay."""
-        names = self.feature_names_in_
-        if names is None:
-            names = [f"x{number}" for number in range(self.n_features_in_)]
-        return np.asarray(names, dtype=object)
+        numbered = [f"x{number}" for number in range(self.n_features_in_)]
+        return np.asarray(getattr(self, "feature_names_in_", numbered), dtype=object)
 
     def _fill(self, completer: Completer, values: Floats, first: int) -> Floats:
         missing = np.argwhere(np.isnan(values))

@@ -107,7 +107,7 @@ def compare_models(
     trained = bundled.bundled_model(len(cells.shape))
     condition = partial(ModelPredictor.of, trained, device=device, memory=memory)
     folds = min(-(-TARGET_HIDDEN * FOLDS // len(cells)), MAX_FOLDS)
-    candidates = (*CANDIDATES, WIDE) if gaussian.suits(cells) else CANDIDATES
+    candidates = (*CANDIDATES, WIDE) if gaussian.suits(whole) else CANDIDATES
     truth: list[Floats] = []
     means: dict[str, list[Floats]] = {name: [] for name in candidates}
     ranks: dict[str, list[Floats]] = {name: [] for name in candidates}

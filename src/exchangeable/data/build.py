@@ -21,7 +21,7 @@ from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table, free_name
 from exchangeable.data.vocabulary import Vocabulary, column_of
-from exchangeable.data.wide import WideForm, find_wide, may_be_wide
+from exchangeable.data.wide import WideForm, detect_wide, may_be_wide, starts_wide
 from exchangeable.errors import InputError
 from exchangeable.files import bad_lines, text, text_parser
 from exchangeable.files.comments import BLANKS
@@ -52,7 +52,7 @@ def table_from_source(name: str, source: Source, options: TableOptions = _DEFAUL
         source = to_utf8(name, source, options.encoding)
     frame = read_typed(name, source)
     if frame is not None:
-        wide = _find_wide(name, frame, options, titled=True)
+        wide = detect_wide(name, frame, options, titled=True)
         if wide is not None:
             return _table_from_wide(name, wide, "polars", options)
         return _table_from_columns(name, frame, "polars", options, titled=True)
@@ -71,7 +71,7 @@ def _table_from_parquet(name: str, source: Source, options: TableOptions) -> Tab
     """Read a Parquet file block by block."""
     columns = Columns.of_parquet(name, source)
     if may_be_wide(list(columns.types), options, titled=True):
-        wide = _find_wide(name, read_whole(name, source), options, titled=True)
+        wide = detect_wide(name, read_whole(name, source), options, titled=True)
         if wide is not None:
             return _table_from_wide(name, wide, "polars", options)
     roles = guess_roles(name, list(columns.types), options, titled=True)
@@ -90,10 +90,10 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
     layout = file.layout
     if options.skip_bad_lines:
         file = bad_lines.without_bad_lines(file)
-    if may_be_wide(layout.columns, options, titled=layout.header):
+    if may_be_wide(layout.columns, options, titled=layout.header) and starts_wide(file, options):
         texts, _ = text_parser.parse_rows(file, dict.fromkeys(layout.columns, pl.String))
         commas = layout.separator in (";", "\t", BLANKS)
-        wide = _find_wide(layout.name, texts, options, titled=layout.header, guess_commas=commas)
+        wide = detect_wide(layout.name, texts, options, titled=layout.header, guess_commas=commas)
         if wide is not None:
             return _table_from_wide(layout.name, wide, "polars", options)
     roles = guess_roles(layout.name, layout.columns, options, titled=layout.header)
@@ -143,36 +143,16 @@ def table_from_frame(
     if times is not None:
         frame, options = _with_times(frame, times, options)
     if native != "scipy":
-        wide = _find_wide("data", frame, options, titled=titled)
+        wide = detect_wide("data", frame, options, titled=titled)
         if wide is not None:
             return _table_from_wide("data", wide, native, options)
     return _table_from_columns("data", frame, native, options, titled=titled)
 
 
-def _find_wide(
-    name: str,
-    frame: pl.DataFrame,
-    options: TableOptions,
-    *,
-    titled: bool,
-    guess_commas: bool | None = None,
-) -> WideForm | None:
-    """Find out whether a table is wide; ``guess_commas`` says that it comes from text, and how."""
-    if not may_be_wide(frame.columns, options, titled=titled):
-        return None
-
-    def new_numerals() -> Numerals:
-        from_text = guess_commas is not None
-        numerals = Numerals.of(name, options)
-        return replace(numerals, from_text=from_text, guess_commas=bool(guess_commas))
-
-    return find_wide(name, frame, options, new_numerals, titled=titled)
-
-
 def _table_from_wide(name: str, wide: WideForm, native: str, options: TableOptions) -> Table:
     """Build the table of a wide one's cells; those without a value are to be predicted."""
     cells = wide.cells()
-    roles = Roles(tuple(cells.columns), wide.axes, "value", None)
+    roles = Roles(tuple(cells.columns), wide.axes, wide.value_name, None)
     others = OtherColumns.of_frame(cells, cells.columns)
     numerals = Numerals.of(name, options)
     table = _build(Columns.of_frame(name, cells), others, native, roles, options, numerals)

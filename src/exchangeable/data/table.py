@@ -230,7 +230,7 @@ class Table:
         times = None if self.times is None else self.times[rows]
         values = self.values[rows]
         found = (f"{len(values):,} of {format_count(len(self), 'cell')} shown",)
-        changes: dict[str, Any] = {"times": times, "found": found, "others": None}
+        changes: dict[str, Any] = {"times": times, "found": found, "others": None, "wide": None}
         return replace(self, index=self.index[rows], values=values, **changes)
 
     def in_label_order(self, *, in_place: bool = False) -> Table:
@@ -248,9 +248,9 @@ class Table:
             self.shape,
             overwrite=in_place,
         )
-        if rearranged is None and self.others is None:
+        if rearranged is None and self.others is None and self.wide is None:
             return self
-        changes: dict[str, Any] = {"others": None}
+        changes: dict[str, Any] = {"others": None, "wide": None}
         if rearranged is not None:
             index, (values, *times) = rearranged
             changes |= {

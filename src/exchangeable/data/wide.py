@@ -6,7 +6,9 @@ They are read as cells, one for each pair, and written back in the same form.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,13 +16,23 @@ import polars as pl
 from exchangeable.arrays.cells import Floats
 from exchangeable.data.numerals import Numerals
 from exchangeable.data.options import TableOptions
+from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.files import text_parser
 from exchangeable.files.column_names import KNOWN_NAMES
+from exchangeable.files.comments import BLANKS
+from exchangeable.files.text import TextFile
 from exchangeable.runtime.phrases import format_count
 
 MIN_COLUMNS = 3
 """Columns of values from which on a table is taken for a wide one by itself."""
 MIN_ROWS = 3
+_FIRST_LINES = 200
+_LONG_NAMES = KNOWN_NAMES | {
+    *("client", "sku", "shop", "store", "order", "session", "device", "sensor"),
+    *("price", "amount", "quantity", "qty", "spent", "total", "hour", "minute", "second"),
+}
+"""Titles of a long table, which has one value for each of its rows."""
 _ID_NAMES = ("", "id", "index", "nr", "no", "number", "name", "row", "rownames", "unnamed: 0")
 
 
@@ -34,6 +46,8 @@ class WideForm:
     columns: tuple[str, ...]
     """The columns of values."""
     values: Floats  # (N, K), NaN where one is missing
+    has_commas: bool = False
+    """Whether numbers are texts with decimal commas, which are all written with points."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -42,16 +56,22 @@ class WideForm:
         rows = self.label or "row"
         return rows, "column" if rows != "column" else "column of the table"
 
+    @property
+    def value_name(self) -> str:
+        return "value" if self.axes[0] != "value" else "value of the cell"
+
     def cells(self) -> pl.DataFrame:
         """Return a row for each cell: its labels and its value."""
         count, width = self.values.shape
-        rows = pl.Series(np.arange(1, count + 1)) if self.label is None else self.frame[self.label]
+        rows = pl.Series(np.arange(1, count + 1))
+        if self.label is not None:
+            rows = Vocabulary(self.frame[self.label]).with_whole_numbers().labels
         across = pl.Series(self.columns)
         return pl.DataFrame(
             {
                 self.axes[0]: rows[np.repeat(np.arange(count), width)],
                 self.axes[1]: across[np.tile(np.arange(width), count)],
-                "value": pl.Series(self.values.ravel()).fill_nan(None),
+                self.value_name: pl.Series(self.values.ravel()).fill_nan(None),
             }
         )
 
@@ -59,7 +79,8 @@ class WideForm:
         """Return the table with values (N * K,) in place of the missing ones."""
         whole = values.reshape(self.values.shape)
         return self.frame.with_columns(
-            pl.Series(name, whole[:, self.columns.index(name)]) for name in self.lacking
+            pl.Series(name, whole[:, self.columns.index(name)])
+            for name in (self.columns if self.has_commas else self.lacking)
         )
 
     @property
@@ -76,14 +97,59 @@ class WideForm:
 
 def may_be_wide(columns: Sequence[str], options: TableOptions, *, titled: bool) -> bool:
     """Whether the columns of a table allow that it is a wide one, before its rows are read."""
+    named = options.axes is not None or options.value is not None or bool(options.time)
+    if options.wide and named:
+        raise InputError("a wide table has no columns of labels and values, but some were named")
     if options.wide is not None:
         return options.wide
-    named = options.axes is not None or options.value is not None or options.time is not None
-    known = [c for c in columns[1:] if titled and c.strip().lower() in KNOWN_NAMES]
+    known = [c for c in columns[1:] if titled and c.strip().lower() in _LONG_NAMES]
     return not named and not known and len(columns) > MIN_COLUMNS
 
 
-def find_wide(
+def detect_wide(
+    name: str,
+    frame: pl.DataFrame,
+    options: TableOptions,
+    *,
+    titled: bool,
+    guess_commas: bool | None = None,
+) -> WideForm | None:
+    """Find out whether a table is wide; ``guess_commas`` says that it comes from text, and how."""
+    if not may_be_wide(frame.columns, options, titled=titled):
+        return None
+
+    def new_numerals() -> Numerals:
+        from_text = guess_commas is not None
+        numerals = Numerals.of(name, options)
+        return replace(numerals, from_text=from_text, guess_commas=bool(guess_commas))
+
+    return _find_form(name, frame, options, new_numerals, titled=titled)
+
+
+def starts_wide(file: TextFile, options: TableOptions) -> bool:
+    """Whether the first rows of a text file allow that it is wide: all of them take longer."""
+    if options.wide or file.row_lines is not None:
+        return True
+    layout, source = file.layout, file.source
+    if isinstance(source, bytes):
+        start = b"".join(source.splitlines(keepends=True)[:_FIRST_LINES])
+    else:
+        with source.open("rb") as lines:
+            start = b"".join(islice(lines, _FIRST_LINES))
+    try:
+        types: dict[str, Any] = dict.fromkeys(layout.columns, pl.String)
+        texts, _ = text_parser.parse_rows(replace(file, source=start), types)
+    except InputError:
+        return True  # a line is bad, or a field goes over several: all rows will tell
+    commas = layout.separator in (";", "\t", BLANKS)
+    return (
+        len(texts) < 3
+        or detect_wide(layout.name, texts, options, titled=layout.header, guess_commas=commas)
+        is not None
+    )
+
+
+def _find_form(
     name: str,
     frame: pl.DataFrame,
     options: TableOptions,
@@ -94,13 +160,15 @@ def find_wide(
     """Return the form of a wide table; None where it is not plain that it is one."""
     numbers: dict[str, pl.Series] = {}
     notes: list[str] = []
+    has_commas = False
     for column in frame.columns:
         numerals = new_numerals()
         if frame[column].dtype.is_temporal() or frame[column].dtype.is_nested():
             continue
         converted, wrong = numerals.split(name, frame[column])
-        if not wrong.any() and converted.null_count() < len(frame):
+        if not wrong.any():
             numbers[column] = converted
+            has_commas |= numerals.decimal == ","
             notes += [f"{column}: {note}" for note in numerals.notes]
     label = _find_label(frame, numbers, titled=titled)
     columns = tuple(column for column in frame.columns if column in numbers and column != label)
@@ -120,7 +188,7 @@ def find_wide(
     if others:
         notes.append(f"columns without numbers are left as they are: {', '.join(others)}")
     values = np.stack([numbers[c].to_numpy().astype(np.float64) for c in columns], axis=1)
-    return WideForm(frame, label, columns, values, tuple(notes))
+    return WideForm(frame, label, columns, values, has_commas, tuple(notes))
 
 
 def _find_label(frame: pl.DataFrame, numbers: dict[str, pl.Series], *, titled: bool) -> str | None:
@@ -130,7 +198,7 @@ def _find_label(frame: pl.DataFrame, numbers: dict[str, pl.Series], *, titled: b
         return first
     title = first.strip().lower()
     called = titled and (title in KNOWN_NAMES or title in _ID_NAMES or title.endswith("id"))
-    whole = bool((numbers[first] % 1 == 0).all())
+    whole = not numbers[first].null_count() and bool((numbers[first] % 1 == 0).all())
     counts = whole and numbers[first].n_unique() == len(frame)
     step = numbers[first].diff().drop_nulls()
     return first if counts and (called or bool((step == 1).all())) else None
@@ -144,6 +212,7 @@ def _is_plain(
         return False
     if label is not None:
         return not frame[label].is_duplicated().any()
-    # Whole numbers in every column may as well be labels.
+    # Whole numbers may as well be labels, most of all in the first column.
     broken = [c for c in columns if bool((numbers[c] % 1 != 0).any())]
-    return len(columns) > MIN_COLUMNS and 2 * len(broken) >= len(columns)
+    enough = len(columns) > MIN_COLUMNS and 2 * len(broken) >= len(columns)
+    return enough and columns[0] in broken

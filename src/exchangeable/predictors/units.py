@@ -42,6 +42,8 @@ class UnitsPredictor:
         return self.units.apply(self.inner.predict(index, times), index)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> UnitsPredictor:
+        if self.units.kind == "log" and not self.chosen and cells.values.min() < 0:
+            return self.refreshed(cells)  # they have no logarithm: other units suit them now
         units = self.units.with_members(cells.index, cells.values, cells.shape)
         inner = self.inner.updated(in_units(units, cells), changed, replaced=replaced)
         return replace(self, inner=inner, units=units)
@@ -97,6 +99,7 @@ class UnitsPredictor:
             int(stored["axis"]),
             arrays["centre"],
             arrays["scale"],
+            arrays["counts"],
             float(stored["small"]),
             stored["least"],
             tuple(stored["offsets"]),
@@ -107,7 +110,7 @@ class UnitsPredictor:
         return cls(inner, units, bool(stored["chosen"]))
 
 
-_ARRAYS = ("centre", "scale")
+_ARRAYS = ("centre", "scale", "counts")
 
 
 def in_units(units: Units, cells: Cells) -> Cells:

@@ -112,7 +112,11 @@ def read_token(path: Path) -> str:
 
 
 def completer_factory(
-    model: str, seed: int, device: str, features: Mapping[str, pl.DataFrame] | None = None
+    model: str,
+    seed: int,
+    device: str,
+    features: Mapping[str, pl.DataFrame] | None = None,
+    units: str | None = None,
 ) -> MakeCompleter:
     """Return the function that fits a completer at each refresh; it must not train.
 
@@ -132,7 +136,8 @@ def completer_factory(
 
     def make(table: Table) -> Completer:
         frames = _of_members(features or {}, table)
-        return Completer(model, seed=seed, device=device).fit_table(table, features=frames)
+        completer = Completer(model, seed=seed, device=device, units=units)
+        return completer.fit_table(table, features=frames)
 
     return make
 
@@ -153,7 +158,10 @@ def saved_completer_factory(completer: Completer) -> MakeCompleter:
     if not isinstance(predictor, ModelPredictor) or (
         predictor.trained.facts.get(TRAINED_ON) == SYNTHETIC and not described
     ):
-        return completer_factory(str(completer.model), completer.seed, completer.device)
+        units = completer.table_.units if completer.units is None else completer.units
+        return completer_factory(
+            str(completer.model), completer.seed, completer.device, units=units
+        )
 
     def make(table: Table) -> Completer:
         refitted = copy.copy(completer)

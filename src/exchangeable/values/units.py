@@ -7,7 +7,7 @@ right units biases explain the values far better, whatever the table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -46,6 +46,8 @@ class Units:
     """Origins of the members' units (N + 1,); the last is that of unknown members."""
     scale: Floats = field(default_factory=lambda: np.ones(1))
     """Sizes of these units (N + 1,)."""
+    counts: Floats = field(default_factory=lambda: np.zeros(0))
+    """Numbers of cells that they were found from (N,)."""
     small: float = 1.0
     """Value at which logarithms start: smaller ones are nearly read as they are."""
     least: float | None = None
@@ -68,8 +70,8 @@ class Units:
             small = float(np.quantile(above, _LOW)) if len(above) else 1.0
             return cls("log", small=small, least=0.0)
         if kind == "own":
-            centre, scale = _own_units(index[:, axis], values, shape[axis])
-            return cls("own", axis, centre, scale, least=least)
+            units = _own_units(index[:, axis], values, shape[axis])
+            return cls("own", axis, *units, least=least)
         return cls(least=least)
 
     @property
@@ -91,24 +93,29 @@ class Units:
         return values
 
     def with_members(self, index: Index, values: Floats, shape: tuple[int, ...]) -> Units:
-        """Return units that have those of new members too, from all cells."""
-        if self.kind != "own" or shape[self.axis] == len(self.centre) - 1:
-            return self
-        known = len(self.centre) - 1
-        centre, scale = _own_units(index[:, self.axis], values, shape[self.axis])
-        centre[:known], scale[:known] = self.centre[:-1], self.scale[:-1]
-        return self._with_own(centre, scale)
+        """Return units for all cells: those of members that had too few are found again."""
+        least = self.least
+        if least is not None and len(values) and values.min() < least:
+            least = None
+        if self.kind != "own":
+            return self if least == self.least else replace(self, least=least)
+        centre, scale, counts = _own_units(index[:, self.axis], values, shape[self.axis])
+        settled = np.flatnonzero(self.counts >= MIN_OWN)
+        for now, before in ((centre, self.centre), (scale, self.scale), (counts, self.counts)):
+            now[settled] = before[settled]
+        centre[-1], scale[-1] = self.centre[-1], self.scale[-1]
+        return replace(self, centre=centre, scale=scale, counts=counts, least=least)
 
     def for_one(self, values: Floats) -> Units:
-        """Return the units of one new member, from its own values."""
+        """Return the units of one new member, from its own values; without any it is unknown."""
         if self.kind != "own":
             return self
-        usual = np.abs(self.scale[:-1] / np.where(self.centre[:-1], self.centre[:-1], np.inf))
-        centre, scale = _own_units(np.zeros(len(values), np.int64), values, 1, float(usual.mean()))
-        return self._with_own(centre, scale)
-
-    def _with_own(self, centre: Floats, scale: Floats) -> Units:
-        return Units("own", self.axis, centre, scale, least=self.least)
+        if not len(values):
+            unknown = self.centre[[-1, -1]], self.scale[[-1, -1]]
+            return replace(self, centre=unknown[0], scale=unknown[1], counts=np.zeros(1))
+        usual = _variation(self.centre[:-1], self.scale[:-1], self.counts)
+        units = _own_units(np.zeros(len(values), np.int64), values, 1, usual)
+        return replace(self, centre=units[0], scale=units[1], counts=units[2])
 
     def apply(self, predicted: Distribution, index: Index) -> Distribution:
         """Return predicted distributions of cells (Q, D) in the units of the table."""
@@ -127,8 +134,8 @@ class Units:
     def describe(self, axes: tuple[str, ...]) -> str:
         """Say in a sentence how values are read."""
         if self.kind == "log":
-            return "values are read as logarithms, since they are 0 or more and some very large"
-        return f"values are read in units of each {axes[self.axis]}: they are different quantities"
+            return "values are read as logarithms, in which errors above are"
+        return f"values are read in the units of each {axes[self.axis]}, in which errors above are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +174,7 @@ class InUnits:
     def log_likelihood(self, values: Tensor) -> Tensor:
         density = self.predicted.log_likelihood(self._put(values))
         if self.units.kind == "log":
-            return density - torch.log(values.to(density) + self.units.small)
+            return density - torch.log(values.to(density).clamp(min=0) + self.units.small)
         return density - self.scale.log().to(density)
 
     def _put(self, values: Tensor) -> Tensor:
@@ -194,8 +201,10 @@ def choose_units(index: Index, values: Floats, shape: tuple[int, ...]) -> Units:
         plain = Units()
     if len(values) < MIN_CELLS or len(shape) < 2 or values.min() == values.max():
         return plain
-    step = -(-len(values) // _MAX_COMPARED)
-    index, values = index[::step], values[::step]
+    whole = index, values
+    if len(values) > _MAX_COMPARED:
+        some = np.random.default_rng(0).choice(len(values), _MAX_COMPARED, replace=False)
+        index, values = index[some], values[some]
     tried: list[tuple[float, Units]] = []
     if values.min() >= 0 and values.max() > 0:
         units = Units.of("log", 0, index, values, shape)
@@ -207,7 +216,9 @@ def choose_units(index: Index, values: Floats, shape: tuple[int, ...]) -> Units:
             gained = -float(np.log(units.scale[index[:, axis]]).mean())
             tried.append((_explained(index, units.put(index, values), shape) + gained, units))
     best = max(tried, key=lambda pair: pair[0], default=(-np.inf, plain))
-    return best[1] if best[0] > _explained(index, values, shape) + MIN_GAIN else plain
+    if best[0] <= _explained(index, values, shape) + MIN_GAIN:
+        return plain
+    return Units.of(best[1].kind, best[1].axis, *whole, shape)
 
 
 def _explained(index: Index, values: Floats, shape: tuple[int, ...]) -> float:
@@ -224,12 +235,18 @@ def _explained(index: Index, values: Floats, shape: tuple[int, ...]) -> float:
     return -float(np.log(max(left.std(), np.finfo(float).tiny)))
 
 
+def _variation(centre: Floats, scale: Floats, counts: Floats) -> float:
+    """Return the usual deviation of members over their mean."""
+    many = (counts >= MIN_OWN) & (centre != 0)
+    return float(np.median(scale[many] / np.abs(centre[many]))) if many.any() else 1.0
+
+
 def _own_units(
     member: Index, values: Floats, size: int, variation: float | None = None
-) -> tuple[Floats, Floats]:
-    """Return origins and sizes of the members' units, and last of unknown ones: (N + 1,) each.
+) -> tuple[Floats, Floats, Floats]:
+    """Return origins and sizes of the members' units, and of unknown ones last, and their cells.
 
-    Few cells tell no deviation: such a member has the ``variation`` over its mean of others.
+    A member with few cells has the ``variation`` of others over its mean.
     """
     count = np.bincount(member, minlength=size)
     centre = np.bincount(member, values, size) / np.maximum(count, 1)
@@ -237,12 +254,11 @@ def _own_units(
     scale = np.sqrt(squares / np.maximum(count, 1))
     many = count >= MIN_OWN
     if variation is None:
-        inside = many & (centre != 0)
-        ratios = scale[inside] / np.abs(centre[inside])
-        variation = float(np.median(ratios)) if len(ratios) else 1.0
+        variation = _variation(centre, scale, count.astype(np.float64))
     whole = (float(values.mean()), float(values.std()) or 1.0) if len(values) else (0.0, 1.0)
     scale = np.where(many, scale, np.maximum(scale, variation * np.abs(centre)))
     scale = np.maximum(scale, _STEADY * np.abs(centre))
     scale = np.where(scale > 0, scale, whole[1])
     centre = np.where(count > 0, centre, whole[0])
-    return np.append(centre, whole[0]), np.append(np.where(count > 0, scale, whole[1]), whole[1])
+    scale = np.where(count > 0, scale, whole[1])
+    return np.append(centre, whole[0]), np.append(scale, whole[1]), count.astype(np.float64)

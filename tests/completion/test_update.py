@@ -192,3 +192,17 @@ def test_new_values_may_not_be_too_large_either():
         with pytest.raises(InputError, match=r"at most 1e\+100 in size"):
             call()
     assert len(completer.recommend("c", ratings={})) == 2
+
+
+@pytest.mark.parametrize("model", ["pretrained", "bias"])
+def test_new_members_may_have_values_beyond_those_that_were_fitted(model):
+    generator = np.random.default_rng(0)
+    whole = 10 + generator.standard_normal((20, 1)) + generator.standard_normal((1, 8))
+    cells = [(u, f"v{i}") for u in range(20) for i in range(8) if (u + i) % 4]
+    values = [whole[u, int(item[1])] for u, item in cells]
+    completer = Completer(model).fit(cells, values)
+    mine = {f"v{i}": 40 + whole[0, i] - whole[0].mean() for i in range(6)}
+    listed = completer.recommend(77, ratings=mine)
+    assert listed["value"].min() > 30
+    completer.update([(99, item) for item in mine], list(mine.values()))
+    assert completer.predict([(99, "v6")])[0] > 30

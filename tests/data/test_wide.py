@@ -42,6 +42,8 @@ def test_a_wide_table_is_noticed_and_read_cell_by_cell(tmp_path):
     ("text", "shape"),
     [
         ("name;a;b;c\nx;1,5;2,5;3,5\ny;2,5;;4,5\nz;1,0;2,0;3,0\n", (3, 3)),
+        ("country,2019,2020,2021\nFrance,2.1,2.2,\nItaly,1.1,1.2,1.3\nSpain,4,5,4\n", (3, 3)),
+        ("user,1,5,9\nann,2,,4\nbob,3,4,4\ncleo,1,1,2\n", (3, 3)),
         ("id,a,b,c\n7,1,2,3\n9,2,NA,4\n11,3,4,5\n", (3, 3)),
         ("1,1.5,2.5,3.5\n2,2.5,,4.5\n3,1.5,2.5,0.5\n", (3, 3)),
         ("a,b,c,d\n0.1,1.5,2.5,3.5\n.3,2.5,,4.5\n.2,1.5,2.5,0.5\n", (3, 4)),
@@ -76,7 +78,11 @@ def test_the_form_can_be_asked_for(tmp_path):
     text = "who,kind,a,b\nann,cat,1,2\nbob,dog,,3\n"
     table = read(tmp_path, text, wide=True)
     assert table.shape == (2, 2)
-    assert table.found[1] == "columns without numbers are left as they are: kind"
+    assert table.found[1] == (
+        "kind is left as it is, since it holds more than numbers: row 1 is 'cat'"
+    )
+    zips = "zip,a,b,c\n02134,1.5,2,3\n02135,2.5,,4\n"
+    assert read(tmp_path, zips, wide=True, axes=["zip"]).axes == ("zip", "column")
     with pytest.raises(InputError, match="labels that differ, but 'who' of row 1 is 'ann'"):
         read(tmp_path, "who,a,b\nann,1,2\nann,2,3\n", wide=True)
     with pytest.raises(InputError, match="needs columns of numbers, but there are none"):
@@ -120,7 +126,7 @@ def test_an_array_of_labels_and_values_with_gaps_stays_long():
     long[3, 2] = np.nan
     assert complete(long, model="bias").shape == (20, 5)
     assert complete(long, model="bias", axes=(1, 2), value=3).shape == (20, 5)
-    with pytest.raises(InputError, match="no columns of labels and values, but some were named"):
+    with pytest.raises(InputError, match="one column of labels, which axes= names"):
         Table.of(long, axes=(1, 2), value=3, wide=True)
 
 

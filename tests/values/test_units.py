@@ -159,3 +159,9 @@ def test_new_values_below_zero_lift_the_bound():
     log = Units("log", small=2.0, least=0.0)
     density = log.apply(Normal(torch.zeros(1), torch.ones(1)), index[:1])
     assert np.isfinite(density.log_likelihood(torch.tensor([-50.0])).item())
+
+
+def test_few_rows_of_different_quantities_are_noticed_too():
+    whole = np.array([[60, 1.6, 30000.0], [82, 1.8, 52000], [55, 1.7, 40000], [75, 1.75, 36000]])
+    units = choose_units(grid(4, 3), whole.ravel(), (4, 3))
+    assert (units.kind, units.axis) == ("own", 1)

@@ -130,12 +130,18 @@ def _matrix_of(X: Any) -> tuple[Floats, list[str] | None]:
     """Return a matrix of floats (N, K), NaN where a value is missing, and names of its columns."""
     if hasattr(X, "columns"):
         frame, _ = frame_of(X)
-        wrong = [c for c in frame.columns if not (frame[c].dtype.is_numeric())]
+        frame = frame.with_columns(pl.col(pl.Boolean).cast(pl.Float64))
+        wrong = [c for c in frame.columns if not frame[c].dtype.is_numeric()]
         if wrong:
             raise InputError(f"columns of numbers are needed, but {wrong[0]!r} holds others")
         columns = [frame[c].cast(pl.Float64).fill_null(np.nan).to_numpy() for c in frame.columns]
         return np.stack(columns, axis=1), frame.columns
-    values = np.array(X, dtype=np.float64)
+    if hasattr(X, "tocoo"):
+        raise InputError("a dense matrix is needed, but this is sparse; X.toarray() makes one")
+    try:
+        values = np.array(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("a matrix of numbers is needed, but some are not numbers") from None
     if values.ndim != 2 or not values.size:
         raise InputError(
             f"a matrix of rows and columns is needed, but this has shape {values.shape}"

@@ -156,7 +156,7 @@ def _find_best(
 
 def _bonus(exposure: float, chances: RankingPredictor, cells: Cells) -> Callable[[Index], Floats]:
     """Return a function that gives cells what they get for the chance to be observed."""
-    if not (math.isfinite(exposure) and exposure > 0):
+    if not isinstance(exposure, int | float) or not (math.isfinite(exposure) and exposure > 0):
         raise InputError(f"exposure must be a finite number of at least 0, but is {exposure}")
     unit = exposure * float(cells.values.std())
     return lambda index: unit * np.log(read_predictions(chances, index, MEAN)[0])

@@ -292,6 +292,8 @@ def _build(
     file = columns.file
     skipped = (f"{format_count(file.bad, 'bad line')} skipped",) if file and file.bad else ()
     notes = (*(file.notes if file else ()), *numerals.notes, *skipped, *merge_notes)
+    if roles.value_is_guessed and len(roles.ignored) > 1:
+        notes = (*notes, "if every column is a member of its own, wide=True reads them all")
     return replace(table, found=(str(roles), *notes, *_single_cells(table), table.summary()))
 
 

@@ -34,11 +34,16 @@ class Roles:
         """The columns that a table returns itself: labels and values."""
         return (*self.axes, self.value)
 
+    @property
+    def ignored(self) -> list[str]:
+        """The columns that are not read."""
+        return [c for c in self.columns if c not in (*self.returned, self.time)]
+
     def without_time(self) -> Roles:
         return replace(self, time=None)
 
     def __str__(self) -> str:
-        ignored = [c or "''" for c in self.columns if c not in (*self.returned, self.time)]
+        ignored = [column or "''" for column in self.ignored]
         value = f"value {self.value}" if self.value else "no value column: every row is a 1"
         parts = [f"axes {', '.join(self.axes)}", value]
         parts += [f"time {self.time}"] if self.time else []
@@ -51,10 +56,10 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
     if len(columns) < 2 and axes is None:
         raise InputError(f"{name}: two columns or more are needed, but there is {len(columns)}")
     lower = {c: c.strip().lower() for c in columns}
-    value = None if options.value is None else _find_column(name, columns, options.value)
-    time = _find_column(name, columns, options.time) if options.time else None
+    value = None if options.value is None else find_column(name, columns, options.value)
+    time = find_column(name, columns, options.time) if options.time else None
     if axes is not None:
-        labels = [_find_column(name, columns, axis) for axis in axes]
+        labels = [find_column(name, columns, axis) for axis in axes]
     else:
         members = [c for c in columns if titled and lower[c] in MEMBER_NAMES]
         free = [
@@ -97,7 +102,7 @@ def _is_no_label(title: str) -> bool:
     return title in VALUE_NAMES | TIME_NAMES or not title or title.startswith("unnamed:")
 
 
-def _find_column(name: str, columns: Sequence[str], choice: str | int) -> str:
+def find_column(name: str, columns: Sequence[str], choice: str | int) -> str:
     """Return the column that has this name, or else this number."""
     if isinstance(choice, str) and choice in columns:
         return choice

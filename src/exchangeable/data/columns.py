@@ -92,7 +92,8 @@ class Columns:
             if missing.any():
                 where = self.where(start + int(missing.argmax()))
                 raise InputError(
-                    f"{self.name}: {where}: a label is needed in {axis!r}, but it is empty"
+                    f"{self.name}: {where}: a label is needed in {axis!r}, but it is empty; "
+                    f"axes= names other columns, and wide=True reads one for each member"
                 )
             block_vocabulary, codes = Vocabulary.of(block, out[start : start + len(block)])
             if vocabulary is None:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import Floats
+from exchangeable.data.column_roles import find_column
 from exchangeable.data.numerals import Numerals
 from exchangeable.data.options import TableOptions
 from exchangeable.data.vocabulary import Vocabulary
@@ -91,15 +92,18 @@ class WideForm:
 
     def __str__(self) -> str:
         width = format_count(len(self.columns), "column")
-        rows = "row, numbered from 1" if self.label is None else self.label
+        rows = "row, numbered from 1" if self.label is None else self.label or "row"
         return f"a wide table: {width} of values for each {rows}"
 
 
 def may_be_wide(columns: Sequence[str], options: TableOptions, *, titled: bool) -> bool:
     """Whether the columns of a table allow that it is a wide one, before its rows are read."""
+    several = options.axes is not None and len(options.axes) > 1
+    if options.wide and (several or options.value is not None or options.time):
+        raise InputError(
+            "a wide table has one column of labels, which axes= names, and none of values or times"
+        )
     named = options.axes is not None or options.value is not None or bool(options.time)
-    if options.wide and named:
-        raise InputError("a wide table has no columns of labels and values, but some were named")
     if options.wide is not None:
         return options.wide
     known = [c for c in columns[1:] if titled and c.strip().lower() in _LONG_NAMES]
@@ -160,17 +164,23 @@ def _find_form(
     """Return the form of a wide table; None where it is not plain that it is one."""
     numbers: dict[str, pl.Series] = {}
     notes: list[str] = []
+    bad: dict[str, int] = {}
     has_commas = False
     for column in frame.columns:
         numerals = new_numerals()
         if frame[column].dtype.is_temporal() or frame[column].dtype.is_nested():
             continue
         converted, wrong = numerals.split(name, frame[column])
-        if not wrong.any():
+        if wrong.any():
+            bad[column] = int(wrong.arg_max() or 0)
+        else:
             numbers[column] = converted
             has_commas |= numerals.decimal == ","
             notes += [f"{column}: {note}" for note in numerals.notes]
-    label = _find_label(frame, numbers, titled=titled)
+    if options.axes:
+        label: str | None = find_column(name, frame.columns, options.axes[0])
+    else:
+        label = _find_label(frame, numbers, titled=titled)
     columns = tuple(column for column in frame.columns if column in numbers and column != label)
     others = [c for c in frame.columns if c != label and c not in columns]
     if options.wide is None and (others or not _is_plain(frame, numbers, columns, label)):
@@ -183,10 +193,14 @@ def _find_form(
             row = int(again.arg_max() or 0)
             raise InputError(
                 f"{name}: rows of a wide table need labels that differ, but {label!r} of row "
-                f"{row + 1} is {frame[label][row]!r}, as elsewhere"
+                f"{row + 1} is {frame[label][row]!r}, which is missing or comes again; axes= names "
+                f"another column of labels"
             )
-    if others:
-        notes.append(f"columns without numbers are left as they are: {', '.join(others)}")
+    for column in others:
+        reason = (
+            f": row {bad[column] + 1} is {frame[column][bad[column]]!r}" if column in bad else ""
+        )
+        notes.append(f"{column} is left as it is, since it holds more than numbers{reason}")
     values = np.stack([numbers[c].to_numpy().astype(np.float64) for c in columns], axis=1)
     return WideForm(frame, label, columns, values, has_commas, tuple(notes))
 

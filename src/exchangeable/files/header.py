@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 
 from exchangeable.files.column_names import KNOWN_NAMES
 from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS
@@ -17,6 +18,8 @@ def looks_like_header(rows: list[list[str]]) -> bool:
     titles = {title.strip().lower() for title in rows[0]}
     if len(titles & KNOWN_NAMES) >= 2:
         return True
+    if _numbers_columns(rows):
+        return True
     # The column of row numbers that pandas writes has no title.
     if any(not title.strip() for title in rows[0][1:]):
         return False
@@ -28,6 +31,17 @@ def looks_like_header(rows: list[list[str]]) -> bool:
         _is_title(rows[0][column], [row[column].strip().lower() for row in below])
         for column in columns
     )
+
+
+def _numbers_columns(rows: list[list[str]]) -> bool:
+    """Whether whole numbers in sequence, such as years, follow a first text, as in no row."""
+    titles = [title.strip() for title in rows[0]]
+    numbered = [title for title in titles[1:] if title.isdecimal()]
+    if len(numbered) < 3 or len(numbered) < len(titles) - 1 or _is_numeral(titles[0]):
+        return False
+    steps = {int(after) - int(before) for before, after in pairwise(numbered)}
+    known = titles[0].lower() in KNOWN_NAMES and min(steps) > 0
+    return (steps == {1} or known) and not any(_numbers_columns([row]) for row in rows[1:])
 
 
 def _is_title(title: str, below: list[str]) -> bool:

@@ -64,6 +64,8 @@ class Prior:
     trust: Trust
     holdouts: tuple[Holdout, ...] = ()
     """The trials that ``trust`` was found on."""
+    later: Tensor | None = None
+    """Lowest and highest of the values since cells came later: (2,)."""
 
     @classmethod
     def of(
@@ -133,8 +135,10 @@ class Prior:
     def _combine(self, estimates: Estimates) -> tuple[Tensor, Tensor]:
         mean = self.trust.mean(estimates.base, estimates.columns)
         # Products of factors may lie far outside of all that was observed.
-        first, last = self.stats.standardise(mean.new_tensor(self.stats.knots)[[0, -1]])
-        return mean.clamp(first, last), self.trust.variance(estimates.variances)
+        ends = self.stats.standardise(mean.new_tensor(self.stats.knots)[[0, -1]])
+        if self.later is not None:
+            ends = torch.cat([ends, self.later.to(ends)])
+        return mean.clamp(ends.min(), ends.max()), self.trust.variance(estimates.variances)
 
     def _locate(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """Return the locations that give these means if the model adds nothing."""
@@ -149,7 +153,8 @@ class Prior:
     ) -> Prior:
         """Return the prior for one new member of an axis, number 0 there, from its own cells."""
         values, index = _standardise(observed, self.stats), observed.support.index
-        return Prior(self.stats, self.fitted.for_new_member(axis, index, values, side), self.trust)
+        fitted = self.fitted.for_new_member(axis, index, values, side)
+        return Prior(self.stats, fitted, self.trust, later=_ends(values))
 
     def updated(
         self,
@@ -163,7 +168,12 @@ class Prior:
         """
         values, index = _standardise(observed, self.stats), observed.support.index
         fitted = self.fitted.updated(index, values, observed.shape, side, changed)
-        return Prior(self.stats, fitted, self.trust, self.holdouts)
+        return Prior(self.stats, fitted, self.trust, self.holdouts, _ends(values))
+
+
+def _ends(values: Tensor) -> Tensor | None:
+    """Return the lowest and the highest of some values, if there are any: (2,)."""
+    return torch.stack([values.min(), values.max()]) if len(values) else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ UnitsKind = Literal["plain", "log", "own"]
 
 MIN_GAIN = 1.0
 """Log-likelihood of a cell that other units must gain over plain ones to be taken by themselves."""
-MIN_CELLS = 20
+MIN_CELLS = 8
 MIN_OWN = 3
 """Cells from which on a member's own values tell its unit."""
 SHARES = (np.arange(41) + 0.5) / 41
@@ -211,9 +211,11 @@ def choose_units(index: Index, values: Floats, shape: tuple[int, ...]) -> Units:
         gained = -float(np.log(values + units.small).mean())
         tried.append((_explained(index, units.put(index, values), shape) + gained, units))
     for axis, size in enumerate(shape):
-        if len(values) >= 2 * MIN_OWN * size:
+        if len(values) >= MIN_OWN * size:
             units = Units.of("own", axis, index, values, shape)
+            # Every unit is found from the values themselves, which counts against it.
             gained = -float(np.log(units.scale[index[:, axis]]).mean())
+            gained -= size * float(np.log(len(values))) / len(values)
             tried.append((_explained(index, units.put(index, values), shape) + gained, units))
     best = max(tried, key=lambda pair: pair[0], default=(-np.inf, plain))
     if best[0] <= _explained(index, values, shape) + MIN_GAIN:

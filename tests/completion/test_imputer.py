@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 
@@ -108,3 +109,28 @@ def test_other_columns_than_those_fitted_are_refused():
     imputer = Imputer("bias").fit(frame)
     with pytest.raises(InputError, match="those that were fitted, a, b, c, d, e, but are e, d"):
         imputer.transform(frame[list("edcba")])
+
+
+def test_scikit_learn_may_ask_for_frames():
+    frame = pd.DataFrame(matrix()[1], columns=list("abcde"), index=range(7, 127))
+    both = ColumnTransformer([("ours", Imputer("gaussian"), ["a", "b", "c"])])
+    found = both.set_output(transform="pandas").fit_transform(frame)
+    assert list(found.columns) == ["ours__a", "ours__b", "ours__c"]
+    assert found.index.tolist() == list(range(7, 127))
+    array = Imputer("bias").set_output(transform="polars").fit_transform(frame.to_numpy())
+    assert array.columns == ["x0", "x1", "x2", "x3", "x4"]
+    with pytest.raises(InputError, match="default, pandas or polars, but is 'excel'"):
+        Imputer().set_output(transform="excel")
+
+
+def test_columns_of_two_values_stay_between_them():
+    generator = np.random.default_rng(0)
+    level = generator.standard_normal((80, 1))
+    whole = np.concatenate([level + 0.2 * generator.standard_normal((80, 3)), level > 0], axis=1)
+    gaps = np.where(generator.random(whole.shape) < 0.2, np.nan, whole)
+    imputer = Imputer("gaussian")
+    filled = imputer.fit_transform(gaps)[:, 3]
+    new = imputer.transform(np.array([[5.0, 5.0, 5.0, np.nan]]))[0, 3]
+    assert filled.min() >= 0
+    assert filled.max() <= 1
+    assert new == 1

@@ -128,3 +128,11 @@ def test_only_an_axis_whose_members_all_have_one_cell_is_warned_of():
     assert not any("has one cell" in note for note in Table.of(frame[:4]).found)
     films = frame.with_columns(row=pl.Series(list("xyxyxy")))
     assert not any("has one cell" in note for note in Table.of(films).found)
+
+
+@pytest.mark.parametrize("written", ["50 kg", "10%", "$1.20", "7 €"])
+def test_units_and_signs_in_values_are_named(tmp_path, written):
+    text = f"person,exercise,load\nann,squat,{written}\nbob,squat,{written}\n"
+    (tmp_path / "loads.csv").write_text(text)
+    with pytest.raises(InputError, match=r"line 2: .* write the number without its unit or sign"):
+        Table.read(tmp_path / "loads.csv")

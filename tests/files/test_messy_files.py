@@ -434,12 +434,17 @@ REFUSED = {
         {},
         "line 2: a number is needed in 'rating', but this is 'yes' among numbers",
     ),
-    "a unit": ("a.csv", HEAD + "ann,Heat,$4\nbob,Alien,$5\n", {}, r"'\$4'; write a plain number"),
+    "a unit": (
+        "a.csv",
+        HEAD + "ann,Heat,$4\nbob,Alien,$5\n",
+        {},
+        r"'\$4'; write the number without",
+    ),
     "a unit in the first row without a header": (
         "a.csv",
         "ann,Heat,$4\nbob,Alien,5\n",
         {},
-        r"line 1: a number is needed in 'column 3', but this is '\$4'; write a plain number",
+        r"line 1: a number is needed in 'column 3', but this is '\$4'; write the number without",
     ),
     "a thousands separator in quotes": (
         "a.csv",

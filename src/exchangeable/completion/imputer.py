@@ -56,6 +56,7 @@ class Imputer(Estimator):
         completer.fit(*_cells_of(values))
         self.completer_ = self.fitted_ = completer
         self.n_features_in_, self._rows = values.shape[1], len(values)
+        self._ends = _ends_of(values)
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         return self
@@ -64,7 +65,7 @@ class Imputer(Estimator):
         """Return the matrix with its missing values filled in, in the same form."""
         self.fit(X)
         values, _ = _matrix_of(X)
-        return _with_values(X, self._fill(self.completer_, values, 0))
+        return self._shown(X, self._fill(self.completer_, values, 0))
 
     def transform(self, X: Any) -> Any:
         """Return further rows with their missing values filled in, in the same form."""
@@ -81,8 +82,35 @@ class Imputer(Estimator):
                 f"{self.n_features_in_} features as input"
             )
         if not np.isnan(values).any():
-            return _with_values(X, values)
-        return _with_values(X, self._fill_new_rows(values))
+            return self._shown(X, values)
+        filled = self._fill_new_rows(values)
+        return self._shown(X, np.where(np.isnan(values), self._within(filled), values))
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose the form of what comes out, as scikit-learn has it: default, pandas or polars."""
+        if transform is not None:
+            if transform not in ("default", "pandas", "polars"):
+                raise InputError(
+                    f"the output must be default, pandas or polars, but is {transform!r}"
+                )
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def _shown(self, X: Any, values: Floats) -> Any:
+        """Return values in the form that was chosen, or else in that of ``X``."""
+        form = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
+        names = self.get_feature_names_out()
+        if form == "polars":
+            return pl.DataFrame(values, schema=[str(name) for name in names])
+        if form == "pandas":
+            import pandas as pd
+
+            return pd.DataFrame(values, columns=names, index=getattr(X, "index", None))
+        return _with_values(X, values)
+
+    def _within(self, values: Floats) -> Floats:
+        """Keep columns that hold two values, such as 0 and 1, between them."""
+        return np.clip(values, self._ends[0], self._ends[1])
 
     def _fill_new_rows(self, values: Floats) -> Floats:
         """Fill in further rows, each by itself where the model allows it."""
@@ -123,7 +151,7 @@ class Imputer(Estimator):
             queries = pl.DataFrame({_ROWS: missing[:, 0] + first, _COLUMNS: missing[:, 1]})
             index = completer.table_.cells(queries)  # a row without values is unknown
             filled[tuple(missing.T)] = read_predictions(completer.predictor_, index, MEAN)[0]
-        return filled
+        return self._within(filled) if completer is self.completer_ else filled
 
 
 def _matrix_of(X: Any) -> tuple[Floats, list[str] | None]:
@@ -149,6 +177,16 @@ def _matrix_of(X: Any) -> tuple[Floats, list[str] | None]:
     if np.isinf(values).any():
         raise InputError("values must be finite or missing (NaN), but some are infinite")
     return values, None
+
+
+def _ends_of(values: Floats) -> tuple[Floats, Floats]:
+    """Return the bounds of columns (K,) each: none but where there are two values."""
+    low, high = np.full(values.shape[1], -np.inf), np.full(values.shape[1], np.inf)
+    for place, column in enumerate(values.T):
+        different = np.unique(column[~np.isnan(column)])
+        if len(different) == 2:
+            low[place], high[place] = different
+    return low, high
 
 
 def _cells_of(values: Floats, first: int = 0) -> tuple[pl.DataFrame, Floats]:

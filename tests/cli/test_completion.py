@@ -170,6 +170,16 @@ def test_suggest_lists_unobserved_cells_of_the_table_or_of_a_file(here):
     assert [row["film"] for row in some] == [row["film"] for row in rows[1:]]
 
 
+def test_suggest_reads_labels_of_a_file_as_those_of_the_table(here):
+    pairs = [(user, film) for user in range(1, 7) for film in range(1, 6)]
+    rows = [f"{u},{f},{(u * f) % 5 + 1}" for u, f in pairs if (u + f) % 4]
+    (here / "numbered.csv").write_text("\n".join(["user,film,rating", *rows]))
+    (here / "cells.csv").write_text("user,film\n1,3\n2,2\n")
+    found = done("suggest", "numbered.csv", "-n", "2", "--among", "cells.csv", "--json")
+    rows = json.loads(found.stdout)["suggested"]
+    assert {(row["user"], row["film"]) for row in rows} == {(1, 3), (2, 2)}
+
+
 def test_factorize_names_neighbours_of_every_axis(here):
     result = done("factorize", "film-club", "--neighbours", "2")
     assert "is nearest to" in result.output

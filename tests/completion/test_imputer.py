@@ -134,3 +134,11 @@ def test_columns_of_two_values_stay_between_them():
     assert filled.min() >= 0
     assert filled.max() <= 1
     assert new == 1
+
+
+def test_fitting_again_forgets_the_names_of_before():
+    _, gaps = matrix()
+    imputer = Imputer("bias").fit(pd.DataFrame(gaps, columns=list("abcde"))).fit(gaps)
+    assert imputer.get_feature_names_out().tolist() == ["x0", "x1", "x2", "x3", "x4"]
+    with pytest.raises(InputError, match="some are infinite"):
+        imputer.fit(pd.DataFrame({"a": [1.0, np.inf], "b": [2.0, 3.0]}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +25,7 @@ from exchangeable.runtime.phrases import format_count
 
 if TYPE_CHECKING:
     from exchangeable.completion.completer import Completer
+    from exchangeable.data.table import Table
 
 Axis = Annotated[str, typer.Option(help="Axis of the member, by name or number from 0.")]
 
@@ -86,15 +88,19 @@ def recommend(
 
     output = Output(as_json)
     ratings = {label: _parse_rating(text, label) for label, text in _split_pairs("--rate", rate)}
-    completer = open_completer(table, options, model, seed, device, output, features)
-    at = _axis_number(completer, axis)
+    called: dict[Hashable, str] = {}
+
+    def check(data: Table) -> None:
+        other = 1 if _axis_number(data, axis) == 0 else 0
+        called.update(
+            read_titles(titles, data.axes[other], data.vocabularies[other], options.encoding)
+        )
+
+    completer = open_completer(table, options, model, seed, device, output, features, check=check)
+    at = _axis_number(completer.table_, axis)
     others = [number for number in range(completer.table_.order) if number != at]
     vocabularies = completer.table_.vocabularies
     rated = {vocabularies[others[0]].parse_label(k): v for k, v in ratings.items()}
-    other = others[0]
-    called = read_titles(
-        titles, completer.table_.axes[other], vocabularies[other], options.encoding
-    )
     fixed = {}
     for name, label in _split_pairs("--given", given, last=False):
         fixed[name] = vocabularies[find_axis(completer.table_, name)].parse_label(label)
@@ -127,7 +133,7 @@ def recommend(
         here, there = completer.table_.axes[at], axes[0]
         output.line(f"{member} is no {here} of the table, but a {there}: choose --axis {there}")
     if called:
-        column = rows[completer.table_.axes[other]]
+        column = rows[completer.table_.axes[others[0]]]
         title = pl.Series("title", [called.get(label, "") for label in column], dtype=pl.String)
         rows.insert_column(rows.columns.index(column.name) + 1, title)
     output.fact(member=member, recommended=rows.to_dicts())
@@ -169,7 +175,7 @@ def explain(
     output = Output(as_json)
     completer = open_completer(table, options, model, seed, device, output, features)
     data = completer.table_
-    at = _axis_number(completer, axis)
+    at = _axis_number(data, axis)
     if len(labels) != data.order:
         raise InputError(
             f"a label is needed for each of {', '.join(data.axes)}, but {len(labels)} came: "
@@ -191,10 +197,10 @@ def explain(
     output.finish()
 
 
-def _axis_number(completer: Completer, axis: str) -> int:
+def _axis_number(table: Table, axis: str) -> int:
     from exchangeable.completion.inputs import find_axis
 
-    return find_axis(completer.table_, int(axis) if axis.isdecimal() else axis)
+    return find_axis(table, int(axis) if axis.isdecimal() else axis)
 
 
 def _format_prediction(completer: Completer, mean: float, low: float, high: float) -> str:

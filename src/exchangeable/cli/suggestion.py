@@ -59,16 +59,18 @@ def suggest(
     from exchangeable.completion.suggest import suggest as choose
     from exchangeable.data.queries import read_queries
 
+    cells: pl.DataFrame | None = None
+
     def check(data: Table) -> None:
+        nonlocal cells
         check_matrix(data)
         if among is not None:
-            read_queries(among, data)
+            cells = data.parse_labels(read_queries(among, data)[0])
 
     output = Output(as_json)
     check_number(n)
     aim = check_goal(goal)
     completer = open_completer(table, options, model, seed, device, output, features, check=check)
-    cells = None if among is None else read_queries(among, completer.table_)[0]
     chosen = choose(completer.fitted_, n, aim, cells)
     rows = pl.DataFrame(chosen.columns(completer.table_))
     output.fact(goal=goal, suggested=rows.to_dicts())

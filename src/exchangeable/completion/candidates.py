@@ -13,13 +13,11 @@ from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, column_of_label
 from exchangeable.errors import InputError
-from exchangeable.predictors.base import Predictor, best_cells, interval_ends
+from exchangeable.predictors.base import COVERAGE, Predictor, best_cells, interval_ends
 from exchangeable.predictors.ranking import RankingPredictor
 
 MAX_CANDIDATES = 20_000_000
 """Most cells that are compared for one member."""
-COVERAGE = 0.8
-"""Coverage of the intervals."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,15 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Floats, Index, Mask
 from exchangeable.completion.fit import Fitted
-from exchangeable.data.table import Table
+from exchangeable.data.table import Table, free_name
 from exchangeable.errors import InputError
-from exchangeable.predictors.base import MEAN, Predictor, interval_ends, read_predictions
+from exchangeable.predictors.base import (
+    COVERAGE,
+    MEAN,
+    Predictor,
+    interval_ends,
+    read_predictions,
+)
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.predictors.units import unwrapped
@@ -23,8 +29,6 @@ MAX_CELLS = 2_000
 """Most cells of a member whose effects are computed: each takes a reading without it."""
 MAX_READ_CELLS = 1_000_000
 """Most cells that are read where every effect takes a reading of the whole table."""
-COVERAGE = 0.8
-"""Coverage of the interval."""
 
 ReadMember = Callable[[Mask], Predictor]
 """Reads a member from those of its cells that a mask (E,) keeps."""
@@ -51,9 +55,7 @@ class Explanation:
             if number != self.axis
         }
         columns[table.prediction_columns()[0]] = pl.Series(self.values[:n])
-        effect = "effect"
-        while effect in columns:
-            effect += " of the cell"
+        effect = free_name(columns, "effect", "effect of the cell")
         return columns | {effect: pl.Series(self.effects[:n])}
 
 

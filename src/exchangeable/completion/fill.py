@@ -27,10 +27,9 @@ from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.data.wide import WideForm
 from exchangeable.errors import InputError
-from exchangeable.predictors.base import MEAN, interval_ends, predict_chunks
+from exchangeable.predictors.base import COVERAGE, MEAN, interval_ends, predict_chunks
 from exchangeable.runtime.progress import SILENT, Progress
 
-COVERAGE = 0.8
 _ROWS_PER_BLOCK = 2**20
 
 
@@ -68,8 +67,7 @@ class LabelledRows:
 
     def encode(self, table: Table, rows: Index) -> Index:
         """Return the cells of some rows, ``UNKNOWN`` for members that the table does not have."""
-        columns = zip(self.decode(rows).iter_columns(), table.vocabularies, strict=True)
-        return encode_queries(table, pl.DataFrame([v.parse(column) for column, v in columns]))
+        return encode_queries(table, table.parse_labels(self.decode(rows)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from exchangeable.arrays.cells import UNKNOWN, Index, Mask
 from exchangeable.completion.fit import Fitted
 from exchangeable.data.feature_columns import CategoryColumn, FeatureColumn, NumberColumn
 from exchangeable.data.features import MemberFeatures
-from exchangeable.data.table import Table
+from exchangeable.data.table import Table, free_name
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 from exchangeable.values.scale import Scale
@@ -94,11 +94,9 @@ def frames_of_features(fitted: Fitted, left: Table, axis: int | None) -> dict[st
             described &= left.vocabularies[number].encode(vocabulary.labels) != UNKNOWN
         members = np.flatnonzero(described)
         if len(members):
-            labels = vocabulary.decode(members).rename("label")
             columns = _decode_features(features, members)
-            while labels.name in [column.name for column in columns]:
-                labels = labels.rename(f"{labels.name} of {name}")
-            frames[name] = pl.DataFrame([labels, *columns])
+            title = free_name([column.name for column in columns], "label", f"label of {name}")
+            frames[name] = pl.DataFrame([vocabulary.decode(members).rename(title), *columns])
     return frames or None
 
 

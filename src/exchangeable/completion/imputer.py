@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from exchangeable.arrays.cells import UNKNOWN, Floats
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.estimator import Estimator
+from exchangeable.completion.fit import Fitted
 from exchangeable.completion.update import read_new_cells, update
 from exchangeable.data.frames import frame_of, with_columns
 from exchangeable.errors import InputError
@@ -31,8 +32,8 @@ class Imputer(Estimator):
     (3, 3)
     """
 
-    completer_: Completer
-    fitted_: Completer
+    fitted_: Fitted
+    """The fitted table of the matrix's cells."""
 
     def __init__(
         self,
@@ -49,23 +50,14 @@ class Imputer(Estimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Read the values of a matrix; ``y`` is ignored, as scikit-learn has it."""
-        values, names = _matrix_of(X)
-        completer = Completer(
-            self.model, seed=self.seed, device=self.device, units=self.units, scale="real"
-        )
-        completer.fit(*_cells_of(values))
-        self.completer_ = self.fitted_ = completer
-        self.n_features_in_, self._rows = values.shape[1], len(values)
-        self._ends = _ends_of(values)
-        if names is not None:
-            self.feature_names_in_ = np.asarray(names, dtype=object)
+        self._read(*_matrix_of(X))
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Return the matrix with its missing values filled in, in the same form."""
-        self.fit(X)
-        values, _ = _matrix_of(X)
-        return self._shown(X, self._fill(self.completer_, values, 0))
+        values, names = _matrix_of(X)
+        self._read(values, names)
+        return self._shown(X, values, self._fill(self.fitted_, values, 0))
 
     def transform(self, X: Any) -> Any:
         """Return further rows with their missing values filled in, in the same form."""
@@ -81,10 +73,18 @@ class Imputer(Estimator):
                 f"X has {values.shape[1]} features, but Imputer is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        if not np.isnan(values).any():
-            return self._shown(X, values)
-        filled = self._fill_new_rows(values)
-        return self._shown(X, np.where(np.isnan(values), self._within(filled), values))
+        return self._shown(X, values, self._fill_new_rows(values))
+
+    def _read(self, values: Floats, names: list[str] | None) -> None:
+        completer = Completer(
+            self.model, seed=self.seed, device=self.device, units=self.units, scale="real"
+        )
+        self.fitted_ = completer.fit(*_cells_of(values)).fitted_
+        self.n_features_in_, self._rows = values.shape[1], len(values)
+        self._ends = _ends_of(values)
+        vars(self).pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose the form of what comes out, as scikit-learn has it: default, pandas or polars."""
@@ -96,25 +96,25 @@ class Imputer(Estimator):
             self._sklearn_output_config = {"transform": transform}
         return self
 
-    def _shown(self, X: Any, values: Floats) -> Any:
-        """Return values in the form that was chosen, or else in that of ``X``."""
+    def _shown(self, X: Any, values: Floats, filled: Floats) -> Any:
+        """Return filled values in the form that was chosen, or else in that of ``X``.
+
+        Columns that hold two values, such as 0 and 1, stay between them.
+        """
+        filled = np.where(np.isnan(values), np.clip(filled, *self._ends), values)
         form = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
         names = self.get_feature_names_out()
         if form == "polars":
-            return pl.DataFrame(values, schema=[str(name) for name in names])
+            return pl.DataFrame(filled, schema=[str(name) for name in names])
         if form == "pandas":
             import pandas as pd
 
-            return pd.DataFrame(values, columns=names, index=getattr(X, "index", None))
-        return _with_values(X, values)
-
-    def _within(self, values: Floats) -> Floats:
-        """Keep columns that hold two values, such as 0 and 1, between them."""
-        return np.clip(values, self._ends[0], self._ends[1])
+            return pd.DataFrame(filled, columns=names, index=getattr(X, "index", None))
+        return _with_values(X, filled)
 
     def _fill_new_rows(self, values: Floats) -> Floats:
         """Fill in further rows, each by itself where the model allows it."""
-        fitted = self.completer_.fitted_
+        fitted = self.fitted_
         filled, known = values.copy(), ~np.isnan(values)
         # A column without a value in the fitted rows is not known.
         codes = fitted.table.vocabularies[1].encode(pl.Series(np.arange(values.shape[1])))
@@ -131,27 +131,25 @@ class Imputer(Estimator):
 
     def _fill_together(self, values: Floats) -> Floats:
         """Fill in further rows after all of their values were folded in."""
-        fitted, grown = self.completer_.fitted_, Completer(self.model)
-        first = self._rows  # rows without a value have numbers, too
-        grown.fitted_ = fitted
+        fitted, first = self.fitted_, self._rows  # rows without a value have numbers, too
         if not np.isnan(values).all():
             cells, own = _cells_of(values, first)
-            grown.fitted_ = update(fitted, read_new_cells(fitted.table, cells, own, "error"))
-        return self._fill(grown, values, first)
+            fitted = update(fitted, read_new_cells(fitted.table, cells, own, "error"))
+        return self._fill(fitted, values, first)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the columns, which stay."""
         numbered = [f"x{number}" for number in range(self.n_features_in_)]
         return np.asarray(getattr(self, "feature_names_in_", numbered), dtype=object)
 
-    def _fill(self, completer: Completer, values: Floats, first: int) -> Floats:
+    def _fill(self, fitted: Fitted, values: Floats, first: int) -> Floats:
         missing = np.argwhere(np.isnan(values))
         filled = values.copy()
         if len(missing):
             queries = pl.DataFrame({_ROWS: missing[:, 0] + first, _COLUMNS: missing[:, 1]})
-            index = completer.table_.cells(queries)  # a row without values is unknown
-            filled[tuple(missing.T)] = read_predictions(completer.predictor_, index, MEAN)[0]
-        return self._within(filled) if completer is self.completer_ else filled
+            index = fitted.table.cells(queries)  # a row without values is unknown
+            filled[tuple(missing.T)] = read_predictions(fitted.predictor, index, MEAN)[0]
+        return filled
 
 
 def _matrix_of(X: Any) -> tuple[Floats, list[str] | None]:
@@ -163,7 +161,7 @@ def _matrix_of(X: Any) -> tuple[Floats, list[str] | None]:
         if wrong:
             raise InputError(f"columns of numbers are needed, but {wrong[0]!r} holds others")
         columns = [frame[c].cast(pl.Float64).fill_null(np.nan).to_numpy() for c in frame.columns]
-        return np.stack(columns, axis=1), frame.columns
+        return _finite(np.stack(columns, axis=1)), frame.columns
     if hasattr(X, "tocoo"):
         raise InputError("a dense matrix is needed, but this is sparse; X.toarray() makes one")
     try:
@@ -174,9 +172,13 @@ def _matrix_of(X: Any) -> tuple[Floats, list[str] | None]:
         raise InputError(
             f"a matrix of rows and columns is needed, but this has shape {values.shape}"
         )
+    return _finite(values), None
+
+
+def _finite(values: Floats) -> Floats:
     if np.isinf(values).any():
         raise InputError("values must be finite or missing (NaN), but some are infinite")
-    return values, None
+    return values
 
 
 def _ends_of(values: Floats) -> tuple[Floats, Floats]:

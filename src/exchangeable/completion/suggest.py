@@ -27,12 +27,17 @@ from exchangeable.baselines.design import (
 )
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.variational import FittedFactors, VariationalFactorization
-from exchangeable.completion.candidates import COVERAGE
 from exchangeable.completion.fit import Fitted
 from exchangeable.completion.inputs import check_number, encode_queries
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.predictors.base import MEAN, Statistic, interval_ends, read_predictions
+from exchangeable.predictors.base import (
+    COVERAGE,
+    MEAN,
+    Statistic,
+    interval_ends,
+    read_predictions,
+)
 from exchangeable.predictors.baseline import BaselinePredictor
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import UnitsPredictor, in_units

@@ -21,10 +21,15 @@ from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table, free_name
 from exchangeable.data.vocabulary import Vocabulary, column_of
-from exchangeable.data.wide import WideForm, detect_wide, may_be_wide, starts_wide
+from exchangeable.data.wide import (
+    WideForm,
+    detect_wide,
+    may_be_wide,
+    parquet_starts_wide,
+    starts_wide,
+)
 from exchangeable.errors import InputError
 from exchangeable.files import bad_lines, text, text_parser
-from exchangeable.files.comments import BLANKS
 from exchangeable.files.encoding import to_utf8
 from exchangeable.files.parquet import is_parquet, read_whole
 from exchangeable.files.source import Source, open_source
@@ -70,7 +75,8 @@ def table_from_source(name: str, source: Source, options: TableOptions = _DEFAUL
 def _table_from_parquet(name: str, source: Source, options: TableOptions) -> Table:
     """Read a Parquet file block by block."""
     columns = Columns.of_parquet(name, source)
-    if may_be_wide(list(columns.types), options, titled=True):
+    titles = list(columns.types)
+    if may_be_wide(titles, options, titled=True) and parquet_starts_wide(name, source, options):
         wide = detect_wide(name, read_whole(name, source), options, titled=True)
         if wide is not None:
             return _table_from_wide(name, wide, "polars", options)
@@ -92,7 +98,7 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
         file = bad_lines.without_bad_lines(file)
     if may_be_wide(layout.columns, options, titled=layout.header) and starts_wide(file, options):
         texts, _ = text_parser.parse_rows(file, dict.fromkeys(layout.columns, pl.String))
-        commas = layout.separator in (";", "\t", BLANKS)
+        commas = layout.may_have_decimal_commas
         wide = detect_wide(layout.name, texts, options, titled=layout.header, guess_commas=commas)
         if wide is not None:
             return _table_from_wide(layout.name, wide, "polars", options)
@@ -100,7 +106,7 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
     numerals = replace(
         _numerals(layout.name, roles, options, titled=layout.header),
         from_text=True,
-        guess_commas=layout.separator in (";", "\t", BLANKS),
+        guess_commas=layout.may_have_decimal_commas,
     )
     types: dict[str, Any] = dict.fromkeys(roles.axes, pl.String)
     if roles.value is not None:

@@ -12,13 +12,12 @@ import polars as pl
 from exchangeable.data.frames import parse_dates
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
-from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS
+from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS, WITH_UNIT
 from exchangeable.runtime.phrases import format_count
 
 _COMMA = r"^[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?$"
 _WHOLE = r"^[+-]?[0-9]+(?:[eE][+-]?[0-9]+)?$"
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(([,.' _])[0-9]{3})(\2[0-9]{3})*([.,][0-9]*)?")
-_WITH_UNIT = re.compile(r"[^\w\s.,+-]?\s?[+-]?[0-9]+([.,][0-9]+)?\s?([^\w\s.,]|[^\W\d]{1,4})?")
 _MAX_WORDS = 5  # that a note lists
 
 Where = Callable[[int], str]
@@ -181,7 +180,7 @@ class Numerals:
             return "; decimal=',' reads decimal commas"
         if parse_dates(pl.Series([stripped])) is not None:
             return f"; time={column!r} takes it for times, and value= names the values"
-        if _WITH_UNIT.fullmatch(stripped):
+        if WITH_UNIT.fullmatch(stripped):
             return "; write the number without its unit or sign"
         if mostly and self.advice:
             return f"; {self.advice}"

@@ -275,6 +275,11 @@ class Table:
         ]
         return np.stack(codes, axis=1)
 
+    def parse_labels(self, labels: pl.DataFrame) -> pl.DataFrame:
+        """Convert labels from a text, a column per axis, to the types of the table's own."""
+        pairs = zip(labels.iter_columns(), self.vocabularies, strict=True)
+        return pl.DataFrame([vocabulary.parse(column) for column, vocabulary in pairs])
+
     def label_columns(self, frame: pl.DataFrame) -> tuple[str, ...]:
         """Find the label column of each axis: by name, or by position if no name is there."""
         named = [axis for axis in self.axes if axis in frame.columns]

@@ -5,6 +5,7 @@ They are read as cells, one for each pair, and written back in the same form.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,18 +18,19 @@ from exchangeable.arrays.cells import Floats
 from exchangeable.data.column_roles import find_column
 from exchangeable.data.numerals import Numerals
 from exchangeable.data.options import TableOptions
+from exchangeable.data.table import free_name
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
-from exchangeable.files import text_parser
+from exchangeable.files import parquet, text_parser
 from exchangeable.files.column_names import KNOWN_NAMES
-from exchangeable.files.comments import BLANKS
+from exchangeable.files.source import Source
 from exchangeable.files.text import TextFile
 from exchangeable.runtime.phrases import format_count
 
 MIN_COLUMNS = 3
 """Columns of values from which on a table is taken for a wide one by itself."""
 MIN_ROWS = 3
-_FIRST_LINES = 200
+_FIRST_ROWS = 200
 _LONG_NAMES = KNOWN_NAMES | {
     *("client", "sku", "shop", "store", "order", "session", "device", "sensor"),
     *("price", "amount", "quantity", "qty", "spent", "total", "hour", "minute", "second"),
@@ -55,11 +57,11 @@ class WideForm:
     def axes(self) -> tuple[str, str]:
         """Names of both axes, that of the rows first."""
         rows = self.label or "row"
-        return rows, "column" if rows != "column" else "column of the table"
+        return rows, free_name((rows,), "column", "column of the table")
 
     @property
     def value_name(self) -> str:
-        return "value" if self.axes[0] != "value" else "value of the cell"
+        return free_name(self.axes, "value", "value of the cell")
 
     def cells(self) -> pl.DataFrame:
         """Return a row for each cell: its labels and its value."""
@@ -135,22 +137,25 @@ def starts_wide(file: TextFile, options: TableOptions) -> bool:
     if options.wide or file.row_lines is not None:
         return True
     layout, source = file.layout, file.source
-    if isinstance(source, bytes):
-        start = b"".join(source.splitlines(keepends=True)[:_FIRST_LINES])
-    else:
-        with source.open("rb") as lines:
-            start = b"".join(islice(lines, _FIRST_LINES))
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as lines:
+        start = b"".join(islice(lines, _FIRST_ROWS))
     try:
         types: dict[str, Any] = dict.fromkeys(layout.columns, pl.String)
         texts, _ = text_parser.parse_rows(replace(file, source=start), types)
     except InputError:
         return True  # a line is bad, or a field goes over several: all rows will tell
-    commas = layout.separator in (";", "\t", BLANKS)
+    commas = layout.may_have_decimal_commas
     return (
-        len(texts) < 3
+        len(texts) < MIN_ROWS
         or detect_wide(layout.name, texts, options, titled=layout.header, guess_commas=commas)
         is not None
     )
+
+
+def parquet_starts_wide(name: str, source: Source, options: TableOptions) -> bool:
+    """Whether the first rows of a Parquet file, which may be long, allow that it is wide."""
+    start = parquet.read_start(name, source, _FIRST_ROWS)
+    return len(start) < MIN_ROWS or detect_wide(name, start, options, titled=True) is not None
 
 
 def _find_form(

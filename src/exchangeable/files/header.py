@@ -7,12 +7,9 @@ import re
 from itertools import pairwise
 
 from exchangeable.files.column_names import KNOWN_NAMES
-from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS
+from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS, WITH_UNIT
 
 _AMOUNT = re.compile(r"\W?\d[\d.,:/']*\W?")  # $4, 40% or 1.234,5: a value, though no number
-_MEASURE = re.compile(
-    r"[$€£]?\s?[0-9]+([.,][0-9]+)?\s?(%|[$€£]|[a-z]{1,3})?"
-)  # 50 kg, as written below
 _DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -54,7 +51,7 @@ def _is_title(title: str, below: list[str]) -> bool:
     if not fields or lower in TRUTH_WORDS or lower in MISSING_WORDS or _AMOUNT.fullmatch(lower):
         return False
     return (
-        all(_is_numeral(field) or _MEASURE.fullmatch(field) for field in fields)
+        all(_is_numeral(field) or WITH_UNIT.fullmatch(field) for field in fields)
         or all(field in TRUTH_WORDS for field in fields)
         or all(_DATE.match(field) for field in fields)
     )

@@ -24,6 +24,11 @@ def read_whole(name: str, source: Source) -> pl.DataFrame:
         return _scan(source).collect()
 
 
+def read_start(name: str, source: Source, rows: int) -> pl.DataFrame:
+    with _damage_as_input_error(name):
+        return _scan(source).head(rows).collect()
+
+
 def read_end(name: str, source: Source) -> tuple[pl.Schema, int]:
     """Read the columns and the number of rows of a file, which are at its end."""
     with _damage_as_input_error(name):

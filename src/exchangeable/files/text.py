@@ -41,6 +41,11 @@ class Layout:
     """Number of blank lines before the first line of text."""
 
     @property
+    def may_have_decimal_commas(self) -> bool:
+        """Whether commas are free to be decimal marks."""
+        return self.separator in (";", "\t", BLANKS)
+
+    @property
     def inner(self) -> str:
         """The separator in the bytes that are parsed."""
         return _INNER if self.separator in ("::", BLANKS) else self.separator

@@ -18,6 +18,8 @@ from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.values.distributions import Distribution, interval
 from exchangeable.values.sampling import draw_values
 
+COVERAGE = 0.8
+"""Coverage of the intervals beside predictions that are listed or written."""
 CELLS_PER_CHUNK = 2**14
 """Cells whose whole distributions are held at a time: on a scale of 101 levels 50 MB."""
 

@@ -124,12 +124,12 @@ class Units:
         return InUnits(predicted, self, centre, scale)
 
     def read_offsets(self, predicted: Distribution) -> Units:
-        """Return units that know how far predicted logarithms usually spread."""
+        """Return the units with the usual quantiles of predicted logarithms."""
         mean = predicted.mean().double()
         offsets = [
             float((predicted.quantile(float(share)).double() - mean).mean()) for share in SHARES
         ]
-        return Units("log", small=self.small, least=self.least, offsets=tuple(offsets))
+        return replace(self, offsets=tuple(offsets))
 
     def describe(self, axes: tuple[str, ...]) -> str:
         """Say in a sentence how values are read."""

@@ -80,7 +80,7 @@ RANKERS = {
             "regularization": (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1),
         },
         start={"factors": 64, "learning_rate": 0.01, "regularization": 0.01},
-        draws=12,
+        draws=24,
         rounds=(5, 10, 20, 50, 100, 200, 400, 600),
         patience=3,  # NDCG@10 falls and rises again in the first iterations
     ),

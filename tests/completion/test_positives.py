@@ -122,6 +122,12 @@ def test_new_pairs_are_folded_in_at_once_and_new_items_at_the_next_refresh():
     films = fitted.recommend("new", 5)["film"].to_list()
     assert sum(int(film[1:]) % 6 == 0 for film in films) >= 4
     assert not set(films) & {*own, "f90"}
+    np.testing.assert_allclose(
+        fitted.predict([("new", "f90"), ("u000", "f90")]) == 1, [True, False]
+    )
+    assert fitted.recommend("new", 5, among=["f90", "f24"])["film"].to_list() == ["f24"]
+    seen = fitted.recommend("new", 90, include_seen=True)
+    assert set(seen.filter(pl.col("value") == 1)["film"]) == {*own, "f90"}
     before = fitted.predict([("u000", "f90")])
     after = fitted.refresh().predict([("u000", "f90")])
     assert before != after
@@ -133,7 +139,7 @@ def test_a_saved_completer_ranks_as_before(completer, tmp_path):
     assert loaded.recommend("u006", 5).equals(completer.recommend("u006", 5))
 
 
-@pytest.mark.parametrize("name", ["pretrained", "ease"])
+@pytest.mark.parametrize("name", ["pretrained", "ease", "ials"])
 def test_strengths_count_and_their_unit_does_not(name):
     frame = pairs()
     rng = np.random.default_rng(0)

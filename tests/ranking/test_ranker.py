@@ -9,7 +9,7 @@ from tests.ranking.test_rankers import positives_of, rows_of, some_positives
 from exchangeable.pretraining.bundled import bundled_ranker
 from exchangeable.ranking.chances import Chances, shares_of
 from exchangeable.ranking.network import RankingNetwork
-from exchangeable.ranking.ranker import Backtest, combine, fit_pretrained
+from exchangeable.ranking.ranker import Backtest, Trust, add_to_all, fit_pretrained
 from exchangeable.ranking.registry import RANKERS
 from exchangeable.ranking.single import fit_single
 
@@ -50,13 +50,11 @@ def test_scores_do_not_depend_on_numbering():
 
 
 def test_the_network_adds_to_candidates_and_the_lowest_mean_to_all_below():
-    stack = torch.arange(40.0).flip(0)[:, None].repeat(1, 2)  # (M, B)
     items = torch.arange(30).repeat(2, 1)
     added = torch.linspace(1, -1, 30).repeat(2, 1)
-    found = combine(stack, items, added, (2.0, 0.5))
+    found = add_to_all(items, added, 40)
     lowest = added[0, -20:].mean()
-    expected = 2 * stack[:, 0] + 0.5 * torch.cat([added[0], lowest.expand(10)])
-    torch.testing.assert_close(found[:, 1], expected)
+    torch.testing.assert_close(found[1], torch.cat([added[0], lowest.expand(10)]))
 
 
 def test_a_network_that_says_nothing_leaves_the_stack_as_it_is():
@@ -66,7 +64,7 @@ def test_a_network_that_says_nothing_leaves_the_stack_as_it_is():
             own.zero_()
     known, _ = hold_out(some_positives(150, 90))
     model = fit_pretrained(silent, positives_of(known))
-    alone = replace(model, trust=(model.trust[0], 0.0))
+    alone = replace(model, trust=Trust(model.trust.stack))
     torch.testing.assert_close(model.score(rows_of(known)), alone.score(rows_of(known)))
 
 
@@ -130,3 +128,45 @@ def test_shares_are_a_quarter_of_what_a_user_has():
     shares = shares_of(scores, torch.tensor([4.0, 400.0]))
     torch.testing.assert_close(shares.sum(0), torch.tensor([1.0, 1.0]))  # half of two, at most
     assert shares[1, 1] == 0
+
+
+def ndcg(model, table, shown, held):
+    """Mean discounted gain of the first ten, over users with held-out items."""
+    scores = model.score(rows_of(shown)).T.masked_fill(table.bool() & ~held.bool(), -torch.inf)
+    discounts = 1 / torch.arange(2, 12).log2()
+    gains = held.gather(1, scores.topk(10, dim=1).indices) @ discounts
+    best = discounts.cumsum(0)[held.sum(dim=1).clamp(1, 10).long() - 1]
+    return float((gains / best)[held.sum(dim=1) > 0].mean())
+
+
+def test_users_without_items_get_the_popular_ones():
+    model = fit_pretrained(bundled_ranker(), positives_of(hold_out(some_positives(150, 90))[0]))
+    counts = model.channels.table.positives.per_item
+    scores = model.score(rows_of(torch.zeros(1, 90))).squeeze(1)
+    assert (counts[scores.argsort(descending=True)].diff() <= 0).all()
+
+
+def test_a_single_item_is_worth_no_less_than_none():
+    table = some_positives(300, 90)
+    known, held = table[:200], table[200:]
+    model = fit_pretrained(bundled_ranker(), positives_of(known))
+    first = torch.zeros_like(held)
+    first[torch.arange(100), held.argmax(dim=1)] = 1
+    wanted = held - first
+    own, none = (ndcg(model, held, shown, wanted) for shown in (first, torch.zeros_like(held)))
+    assert own > none
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.2])
+def test_a_sparse_table_is_ranked_about_as_well_as_by_popularity(share):
+    own, popular = [], []
+    for seed in range(4):
+        table = some_positives(200, 60, seed)
+        generator = torch.Generator().manual_seed(seed)
+        known = table * (torch.rand(table.shape, generator=generator) < share)
+        model = fit_pretrained(bundled_ranker(), positives_of(known))
+        own.append(ndcg(model, table, known, table - known))
+        popular.append(
+            ndcg(fit_single("popularity", positives_of(known)), table, known, table - known)
+        )
+    assert sum(own) > 0.97 * sum(popular)

@@ -180,5 +180,5 @@ def test_digits_do_not_depend_on_strengths():
     table = some_positives()
     strengths = torch.rand(len(table.nonzero()), generator=torch.Generator().manual_seed(0)) + 0.5
     weighted = Positives.of(table.nonzero(), tuple(table.shape), strengths)
-    for one, other in zip(positives_of(table).digits(), weighted.digits(), strict=True):
+    for one, other in zip(positives_of(table).digits, weighted.digits, strict=True):
         assert torch.equal(one, other)

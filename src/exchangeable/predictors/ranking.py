@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index
 from exchangeable.errors import InputError
@@ -72,6 +73,8 @@ class RankingPredictor:
     """Members of the table; some may be new."""
     usual: Usual
     device: torch.device
+    later: Index = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    """Cells (L, 2) of items that came since the model has read the table."""
 
     @classmethod
     def fit(cls, name: str, cells: Cells, device: torch.device) -> RankingPredictor:
@@ -99,9 +102,9 @@ class RankingPredictor:
         per_block = users_per_block(self.positives)
         for start in range(0, len(users), per_block):
             inside = (place >= start) & (place < start + per_block)
-            rows = self.rows(users[start : start + per_block])
+            block = users[start : start + per_block]
             columns, items = place[inside] - start, index[inside, 1]
-            chances[inside] = self._chances(rows)[items, columns]
+            chances[inside] = self._chances(block)[items, columns]
         return self.distribution(chances)
 
     @staticmethod
@@ -110,11 +113,20 @@ class RankingPredictor:
         both = torch.from_numpy(np.stack([1 - chances, chances], axis=1)).clamp(min=_TINY)
         return OnLevels(torch.tensor(LEVELS, dtype=torch.float64), both.log())
 
-    def _chances(self, rows: Rows) -> Floats:
+    def _chances(self, users: Index) -> Floats:
         """Return the chances of all items, the last one that of unknown ones: (M + 1, B)."""
+        rows = self.rows(users)
         chances = self._chances_of(self._shares_of(rows, self.scores(rows)))
-        chances[rows_seen(rows, len(chances))] = 1.0
+        chances[self._seen(users, rows)] = 1.0
         return chances.double().cpu().numpy()
+
+    def _seen(self, users: Index, rows: Rows) -> Tensor:
+        """Return which items users (B,) have, those that came later too: (M + 1, B)."""
+        seen = pad(rows.seen, (0, 0, 0, self.shape[1] + 1 - len(rows.seen)))
+        for column in np.flatnonzero(np.isin(users, self.later[:, 0])):
+            items = self.later[self.later[:, 0] == users[column], 1]
+            seen[torch.from_numpy(items), int(column)] = True
+        return seen
 
     @torch.no_grad()
     def scores(self, rows: Rows) -> Tensor:
@@ -153,22 +165,21 @@ class RankingPredictor:
         """
         n, size = min(n, len(items)), users_per_block(self.positives)
         for start in range(0, len(users), size):
-            rows = self.rows(users[start : start + size])
-            with threads_for(rows.seen.numel(), self.device):
-                found = self._best_of(rows, n, torch.from_numpy(items).to(self.device), unseen)
+            block = users[start : start + size]
+            with threads_for(len(block) * self.shape[1], self.device):
+                found = self._best_of(block, n, torch.from_numpy(items).to(self.device), unseen)
             top, chances = (each.cpu().numpy() for each in found)
             yield np.where(top == UNKNOWN, UNKNOWN, items[top]), chances
 
     @torch.no_grad()
-    def _best_of(self, rows: Rows, n: int, items: Tensor, unseen: bool) -> tuple[Tensor, Tensor]:
+    def _best_of(self, users: Index, n: int, items: Tensor, unseen: bool) -> tuple[Tensor, Tensor]:
         """Return where the likeliest of items are, ``UNKNOWN`` after the last, and chances."""
+        rows = self.rows(users)
         scores = self.scores(rows)
         shares = self._shares_of(rows, scores)
-        seen = rows_seen(rows, len(scores))[items].T
+        seen = self._seen(users, rows)[items].T
         # By scores, since cells with different scores may have equal chances.
-        wanted = scores[items].T
-        if not unseen:
-            wanted = wanted.masked_fill(seen, torch.inf)
+        wanted = scores[items].T.masked_fill(seen, -torch.inf if unseen else torch.inf)
         found, top = wanted.topk(n, dim=1)
         chances = self._chances_of(shares[items].T.gather(1, top)).double()
         if not unseen:
@@ -176,10 +187,15 @@ class RankingPredictor:
         return top.masked_fill(found == -torch.inf, UNKNOWN), chances
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> RankingPredictor:
-        known = cells.take(cells.index[:, 1] < len(self.positives.per_item))
-        shape = (cells.shape[0], len(self.positives.per_item))
-        positives = self.usual.positives_of(replace(known, shape=shape), self.device)
-        return replace(self, positives=positives, shape=(cells.shape[0], cells.shape[1]))
+        items = len(self.positives.per_item)
+        known = cells.index[:, 1] < items
+        read = replace(cells.take(known), shape=(cells.shape[0], items))
+        return replace(
+            self,
+            positives=self.usual.positives_of(read, self.device),
+            shape=(cells.shape[0], cells.shape[1]),
+            later=cells.index[~known],
+        )
 
     def needs_refit(self, *, replaced: bool) -> bool:
         return False
@@ -197,7 +213,7 @@ class RankingPredictor:
         known = index[:, 1] < items
         cells = Cells(index[known], values[known], (1, items))
         positives = self.usual.positives_of(cells, self.device)
-        return replace(self, positives=positives, shape=(1, self.shape[1]))
+        return replace(self, positives=positives, shape=(1, self.shape[1]), later=index[~known])
 
     def factors(self) -> tuple[Floats, ...]:
         fitted = self.model.channels.table.factors(FACTORS)
@@ -228,8 +244,3 @@ class RankingPredictor:
         if name not in RANKERS:
             raise InputError(f"a ranker is one of {', '.join(RANKERS)}, but this is {name!r}")
         return cls.fit(name, cells, device)
-
-
-def rows_seen(rows: Rows, size: int) -> Tensor:
-    """Return which of ``size`` items rows have, where some are beyond those of the rows."""
-    return torch.nn.functional.pad(rows.seen, (0, 0, 0, size - len(rows.seen)))

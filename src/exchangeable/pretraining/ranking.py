@@ -33,7 +33,7 @@ from exchangeable.ranking.stack import (
     gains_of,
     hide,
     ranker_gains,
-    usual_weights,
+    usual_weights_by,
 )
 
 MIN_USERS = 20
@@ -86,12 +86,13 @@ def read_lesson(
     if len(chosen) < MIN_USERS or len(tested) < MIN_USERS:
         return None
     inner = Channels.fit(kept)
-    pool = find_examples(inner, kept, hidden, chosen)
-    weights, gains = fit_stack(pool, usual_weights(inner)), ranker_gains(pool).mean(dim=1)
+    usual = usual_weights_by(inner, float(hidden.per_user.sum()))
+    pool = find_examples(inner, kept, hidden, chosen, usual)
+    weights, gains = fit_stack(pool, usual), ranker_gains(pool).mean(dim=1)
     channels = Channels.fit(positives, inner)
     generator = torch.Generator(device=device).manual_seed(seed)
     tested = tested[torch.randperm(len(tested), device=device, generator=generator)[:users]]
-    examples = find_examples(channels, positives, held_out, tested)
+    examples = find_examples(channels, positives, held_out, tested, usual)
     examples = examples.leading(weights, NETWORK_CANDIDATES)
     examples = examples.of_users(examples.hidden.sum(dim=1) > 0)
     if len(examples.users) < MIN_USERS:

@@ -1,8 +1,9 @@
 """Implicit factors: a factorization in which all that is not observed is a weak zero.
 
 Users' and items' vectors are solved in turn by weighted least squares (Hu, Koren and Volinsky
-2008): observed cells have the target 1 and the weight 1 + w, all others the target 0 and the weight
-1. Vectors start from the normalised table's singular vectors, so nothing is drawn.
+2008): observed cells have the target 1 and the weight 1 + w s, with s their strength, all others
+the target 0 and the weight 1. Vectors start from the normalised table's singular vectors, so
+nothing is drawn.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class ImplicitFactors:
         they are known.
         """
         starts, columns = table.crow_indices().long(), table.col_indices().long()
-        sizes = starts.diff()
+        sizes, strengths = starts.diff(), table.values()
+        even = bool((strengths == 1).all())
         result = others.new_zeros(len(sizes), others.shape[1])
         padded = others
         if len(sizes) > 1:  # one row needs no filling up
@@ -90,26 +92,38 @@ class ImplicitFactors:
             inside = places < sizes[rows][:, None]
             at = (starts[rows][:, None] + places).clamp(max=last)
             own = padded[torch.where(inside, columns[at], len(others))]  # (B, L, K)
-            ridge = self.regularisation * (self.weight * sizes[rows] + self.unseen * len(others))
+            own_strengths = None if even else strengths[at] * inside  # (B, L)
+            total = sizes[rows] if own_strengths is None else own_strengths.sum(dim=1)
+            ridge = self.regularisation * (self.weight * total + self.unseen * len(others))
             first = result[rows] if start is None else start[rows]
             steps = STEPS_FROM_NOTHING if start is None else STEPS_FROM_START
-            result[rows] = self._improve(first, own, gram, ridge, steps)
+            result[rows] = self._improve(first, own, own_strengths, gram, ridge, steps)
         return result
 
     def _improve(
-        self, start: Tensor, own: Tensor, gram: Tensor, ridge: Tensor, steps: int
+        self,
+        start: Tensor,
+        own: Tensor,
+        strengths: Tensor | None,
+        gram: Tensor,
+        ridge: Tensor,
+        steps: int,
     ) -> Tensor:
-        """Take steps of conjugate gradients from vectors (B, K), preconditioned by the diagonal."""
+        """Take steps of conjugate gradients from vectors (B, K), preconditioned by the diagonal.
+
+        ``own`` (B, L, K) are the vectors of the observed cells' items, ``strengths`` (B, L) those
+        of the cells; None: all 1.
+        """
+        weighted = own if strengths is None else own * strengths[:, :, None]
 
         def product(vectors: Tensor) -> Tensor:
             reached = (own @ vectors[:, :, None]).transpose(1, 2)
-            return (
-                self.weight * (reached @ own).squeeze(1) + vectors @ gram + ridge[:, None] * vectors
-            )
+            observed = self.weight * (reached @ weighted).squeeze(1)
+            return observed + vectors @ gram + ridge[:, None] * vectors
 
-        diagonal = self.weight * own.square().sum(dim=1) + gram.diagonal() + ridge[:, None]
+        diagonal = self.weight * (own * weighted).sum(dim=1) + gram.diagonal() + ridge[:, None]
         found = start.clone()
-        left = (1 + self.weight) * own.sum(dim=1) - product(found)
+        left = own.sum(dim=1) + self.weight * weighted.sum(dim=1) - product(found)
         direction = left / diagonal
         size = (left * direction).sum(dim=1, keepdim=True)
         for _ in range(steps):

@@ -111,6 +111,22 @@ class Positives:
             )
         )
 
+    def single_items(self, users: Tensor) -> Rows:
+        """Return one item of each of some users (B,), as if it were all that they have.
+
+        It is drawn by digits that do not depend on how members are numbered.
+        """
+        table = self.rows(users).table
+        sizes = table.crow_indices().diff().long()
+        block = torch.arange(len(users), device=users.device).repeat_interleave(sizes)
+        items = table.col_indices().long()
+        user_digits, item_digits = self.digits
+        drawn = ((user_digits[users[block]] + 1) * (item_digits[items] + 1) * 613.0) % 1
+        first = (block + drawn).argsort(stable=True)[(sizes.cumsum(0) - sizes)[sizes > 0]]
+        shape = (len(users), self.shape[1])
+        return Rows.of(block[first], items[first], table.values()[first], shape)
+
+    @cached_property
     def digits(self) -> tuple[Tensor, Tensor]:
         """Return pseudo-random numbers in [0, 1) of users (N,) and items (M,).
 

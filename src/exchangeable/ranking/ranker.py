@@ -8,17 +8,19 @@ one ranker alone would do better.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from exchangeable.ranking.chances import Chances
-from exchangeable.ranking.channels import CHANNEL_RANKERS, Channels
+from exchangeable.ranking.channels import CHANNEL_RANKERS, FORMS, Channels
 from exchangeable.ranking.network import RankingNetwork, TableFacts
 from exchangeable.ranking.positives import Positives, Rows
 from exchangeable.ranking.single import fit_chances
 from exchangeable.ranking.stack import (
     CANDIDATES,
+    HIDDEN_BY_HALF,
     Examples,
     candidate_channels,
     find_examples,
@@ -27,9 +29,11 @@ from exchangeable.ranking.stack import (
     gains_of,
     hide,
     ranker_gains,
+    share_of_few,
     stack_scores,
     top_items,
-    usual_weights,
+    usual_few_weights,
+    usual_weights_by,
 )
 from exchangeable.runtime.phrases import format_count
 
@@ -42,6 +46,8 @@ MIN_AHEAD = 2.0
 """Standard errors by which one ranker alone must be ahead."""
 MIN_TRUST = 0.1
 """Weight of the stack at least."""
+MIN_POPULARITY = 0.01
+"""Weight of popularity at least, for users with few items: those without any have nothing else."""
 MIN_HIDDEN = 30
 """Hidden positives, with fewer of which nothing is fitted."""
 
@@ -71,6 +77,13 @@ class Backtest:
         )
 
 
+class Trust(NamedTuple):
+    """Weights of the stack's score and of what the network adds."""
+
+    stack: float = 1.0
+    network: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class PretrainedRanker:
     """A table read by the pretrained ranker."""
@@ -78,8 +91,9 @@ class PretrainedRanker:
     network: RankingNetwork
     channels: Channels
     facts: TableFacts
-    trust: tuple[float, float]
-    """Weights of the stack's score and of what the network adds."""
+    trust: Trust
+    few: Tensor  # (C,)
+    """Weights of the channels for users with a single item."""
     chances: Chances
     backtest: Backtest | None
 
@@ -87,17 +101,18 @@ class PretrainedRanker:
         """Score all items for rows, -inf for what they have: (M, B)."""
         deviations = self.channels.deviations(rows)
         stack = stack_scores(deviations, self.facts.weights, rows)
-        if not self.trust[1]:
-            return self.trust[0] * stack
-        items = top_items(stack.T, NETWORK_CANDIDATES)
-        z = candidate_channels(deviations, items)
-        added = self.network(z, items, self.facts.of_users(rows), self.facts)
-        return combine(stack, items, added, self.trust)
-
-
-def combine(stack: Tensor, items: Tensor, added: Tensor, trust: tuple[float, float]) -> Tensor:
-    """Add to scores (M, B) what the network says of candidates (B, K), best first."""
-    return (trust[0] * stack).add_(add_to_all(items, added, len(stack)).T, alpha=trust[1])
+        scores = self.trust.stack * stack
+        if self.trust.network:
+            items = top_items(stack.T, NETWORK_CANDIDATES)
+            z = candidate_channels(deviations, items)
+            added = self.network(z, items, self.facts.of_users(rows), self.facts)
+            scores.add_(add_to_all(items, added, len(stack)).T, alpha=self.trust.network)
+        share = share_of_few(rows.counts)
+        if not share.any():
+            return scores
+        by_few = stack_scores(deviations, self.few, rows)
+        # Not a weighted sum, in which the -inf of what a row has would be no number.
+        return torch.lerp(scores, by_few, share).masked_fill_(rows.seen, -torch.inf)
 
 
 def add_to_all(positions: Tensor, added: Tensor, count: int) -> Tensor:
@@ -112,25 +127,37 @@ def fit_pretrained(network: RankingNetwork, positives: Positives) -> PretrainedR
     kept, hidden, users = hide(positives)
     if hidden.per_user.sum() < MIN_HIDDEN:
         channels = Channels.fit(positives)
-        weights = usual_weights(channels)
-        facts = TableFacts.of(positives, weights, weights.new_zeros(len(CHANNEL_RANKERS)))
-        return PretrainedRanker(network, channels, facts, (1.0, 0.0), Chances(), None)
+        few = usual_few_weights(channels)
+        facts = TableFacts.of(positives, few, few.new_zeros(len(CHANNEL_RANKERS)))
+        return PretrainedRanker(network, channels, facts, Trust(), few, Chances(), None)
     inner = Channels.fit(kept)
-    pool = find_examples(inner, kept, hidden, users)
+    usual = usual_weights_by(inner, float(hidden.per_user.sum()))
+    pool = find_examples(inner, kept, hidden, users, usual)
     gains = ranker_gains(pool)
-    usual = usual_weights(inner)
     facts = TableFacts.of(kept, fit_stack(pool, usual), gains.mean(dim=1))
     trial = _Trial.of(network, kept, pool, facts, usual)
     trust = trial.fit_trust()
-    tried = PretrainedRanker(network, inner, trial.facts[0], trust, Chances(), None)
+    few = fit_few(inner, kept, hidden, users)
+    tried = PretrainedRanker(network, inner, trial.facts[0], trust, few, Chances(), None)
     return PretrainedRanker(
         network,
         Channels.fit(positives, inner),
         TableFacts.of(positives, facts.weights, facts.gains),
         trust,
+        few,
         fit_chances(tried, kept, hidden, trial.pools[0].users),
         trial.backtest(trust, gains),
     )
+
+
+def fit_few(channels: Channels, kept: Positives, hidden: Positives, users: Tensor) -> Tensor:
+    """Fit the weights of channels for users with a single item; popular items never count less."""
+    usual = usual_few_weights(channels)
+    pool = find_examples(channels, kept, hidden, users, usual, single_items=True)
+    weights = fit_stack(pool, usual).view(-1, FORMS)
+    weights[0, 0] = weights[0, 0].clamp(min=MIN_POPULARITY)
+    weights[0, 1] = weights[0, 1].clamp(min=0)
+    return weights.flatten()
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +193,7 @@ class _Trial:
             parts.append((others, stack, added, own))
         return cls(*zip(*parts, strict=True))
 
-    def fit_trust(self) -> tuple[float, float]:
+    def fit_trust(self) -> Trust:
         """Fit weights of the stack and of what the network adds to the hidden positives."""
         leading = []
         for pool, stack, added in zip(self.pools, self.stacks, self.added, strict=True):
@@ -175,14 +202,16 @@ class _Trial:
         z, hidden = (
             torch.cat([getattr(part, name) for part in leading]) for name in ("z", "hidden")
         )
-        one, other = fit_softmax(z, hidden, z.new_ones(2), TRUST_RIDGE).tolist()
-        return max(one, MIN_TRUST), max(other, 0.0)
+        doubt = HIDDEN_BY_HALF / float(hidden.sum() + 1)
+        usual = z.new_tensor([1.0, 1 / (1 + doubt)])
+        stack, network = fit_softmax(z, hidden, usual, TRUST_RIDGE * (1 + doubt)).tolist()
+        return Trust(max(stack, MIN_TRUST), max(network, 0.0))
 
-    def backtest(self, trust: tuple[float, float], gains: Tensor) -> Backtest:
+    def backtest(self, trust: Trust, gains: Tensor) -> Backtest:
         """Compare with each ranker alone; ``gains`` (R, Q) are theirs, of all users."""
         own = torch.cat(
             [
-                gains_of(trust[0] * stack + trust[1] * added, pool)
+                gains_of(trust.stack * stack + trust.network * added, pool)
                 for pool, stack, added in zip(self.pools, self.stacks, self.added, strict=True)
             ]
         )

@@ -170,7 +170,10 @@ RANKERS: Mapping[str, Mapping[str, Ranker]] = MappingProxyType(
         "popularity": {"": popularity()},
         "item-cosine": {f"{c}": walks(0.5, 0.0, c) for c in (0.3, 0.5)},
         "user-cosine": {f"{b}": walks(0.0, b, 0.0) for b in (0.5, 1.0)},
-        "rp3": {f"{c}": walks(1.0, 1.0, c) for c in (0.3, 0.6)},
+        "rp3": {
+            **{f"{c}": walks(1.0, 1.0, c) for c in (0.3, 0.6)},
+            **{f"{c} power {a}": walks(a, a, c) for a in (0.4, 0.7) for c in (0.2, 0.4, 0.6, 0.8)},
+        },
         "graph-filter": {
             **{f"walk {b} {c}": walks(0.5, b, c) for b in (0.5, 1.0) for c in (0.3, 0.5, 0.7)},
             **{f"low-pass {k}": low_pass(k) for k in (16, 64, 256)},
@@ -189,6 +192,7 @@ RANKERS: Mapping[str, Mapping[str, Ranker]] = MappingProxyType(
                     (10.0, 0.01, 64),
                     (10.0, 0.02, 128),
                     (20.0, 0.01, 128),
+                    (10.0, 0.02, 256),
                 )
             },
         },

@@ -80,7 +80,7 @@ def fit_single(name: str, positives: Positives) -> SingleRanker:
         channels = Channels.fit(positives, rankers={first: settings[first]})
         return SingleRanker(channels, usual_weights(channels), first, Chances())
     tried = Channels.fit(kept, rankers=settings)
-    pool = find_examples(tried, kept, hidden, users)
+    pool = find_examples(tried, kept, hidden, users, usual_weights(tried))
     gains = ranker_gains(pool).mean(dim=1)
     best = int(gains.argmax())
     own = pool.z[:, :, FORMS * best : FORMS * best + 1]  # compressed

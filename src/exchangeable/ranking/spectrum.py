@@ -123,6 +123,6 @@ def _orthonormal(block: Tensor) -> Tensor:
 
 def _starts(positives: Positives, count: int) -> Tensor:
     """Return pseudo-random vectors (M, K) that do not depend on how members are numbered."""
-    _, items = positives.digits()
+    _, items = positives.digits
     steps = torch.arange(1, count + 1, device=items.device, dtype=torch.float64)
     return (((items[:, None] * 97.0 + 1.0) * steps.sqrt() * 13.0) % 1 - 0.5).float()

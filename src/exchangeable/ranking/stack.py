@@ -30,6 +30,7 @@ USUAL_TOTAL = 1.8
 to 0."""
 
 RIDGE = 20.0
+"""Strength of the pull to the usual weights where many positives were hidden."""
 STEPS = 6
 MAX_STEP = 2.0
 """Length of a step of Newton's method at most."""
@@ -44,6 +45,16 @@ POOL = 1000
 """Items of a user that candidates are chosen from, the first by the usual weights."""
 CANDIDATES = 100
 """Items of a user that weights are fitted to."""
+
+HIDDEN_BY_HALF = 200
+"""Hidden positives of a table with which its weights are drawn half to popularity alone, and twice
+as strongly as where many were hidden."""
+
+FEW_ITEMS = 20
+"""Items of a user from which on the weights for users with a single item count for nothing."""
+FEW_TOTAL = 0.1
+"""Sum of the weights of other rankers than popularity to which those for a single item are drawn,
+beside 1 for popularity: one item tells little."""
 
 GAIN_DEPTH = 100
 """Places of a list that count for the gain of a ranker."""
@@ -80,19 +91,38 @@ class Examples:
 
 
 def find_examples(
-    channels: Channels, kept: Positives, hidden: Positives, users: Tensor
+    channels: Channels,
+    kept: Positives,
+    hidden: Positives,
+    users: Tensor,
+    usual: Tensor,
+    *,
+    single_items: bool = False,
 ) -> Examples:
-    """Find a pool of candidates of each user by the usual weights."""
-    found, weights = [], usual_weights(channels)
+    """Find a pool of candidates of each user by the usual weights (C,).
+
+    With ``single_items`` the channels are those that users would have with one of their items
+    alone; candidates are what they do not have, all the same.
+    """
+    found = []
     for some in users.split(users_per_block(kept)):
         rows = kept.rows(some)
-        deviations = channels.deviations(rows)
-        items = top_items(stack_scores(deviations, weights, rows).T, POOL)
+        deviations = channels.deviations(kept.single_items(some) if single_items else rows)
+        items = top_items(stack_scores(deviations, usual, rows).T, POOL)
         z = candidate_channels(deviations, items)
         wanted = hidden.rows(some)
         hits = (wanted.columns.T.gather(1, items) > 0).to(z)
         found.append((some, items, z, hits, wanted.counts))
     return Examples(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def share_of_few(counts: Tensor) -> Tensor:
+    """Return how far users with so many items (B,) are ranked as those with a single one: (B,).
+
+    1 / n, less what it is for ``FEW_ITEMS``.
+    """
+    last = 1 / FEW_ITEMS
+    return ((1 / counts.clamp(min=1) - last) / (1 - last)).clamp(min=0)
 
 
 def ranker_gains(pool: Examples) -> Tensor:
@@ -136,7 +166,7 @@ def hide(positives: Positives) -> tuple[Positives, Positives, Tensor]:
 
     They are drawn by digits that do not depend on how members are numbered.
     """
-    user_digits, item_digits = positives.digits()
+    user_digits, item_digits = positives.digits
     table = positives.by_user
     items = table.col_indices().long()
     users = torch.arange(positives.shape[0], device=items.device).repeat_interleave(
@@ -166,12 +196,34 @@ def usual_weights(channels: Channels) -> Tensor:
     return weights.flatten()
 
 
+def usual_weights_by(channels: Channels, hidden: float) -> Tensor:
+    """Return the weights that those of a table with so many hidden positives are drawn to: (C,).
+
+    With few of them little is known about the table, and popularity, the first of the rankers, is
+    the safest.
+    """
+    share = HIDDEN_BY_HALF / (HIDDEN_BY_HALF + hidden)
+    return torch.lerp(usual_weights(channels), usual_few_weights(channels), share)
+
+
+def usual_few_weights(channels: Channels) -> Tensor:
+    """Return the weights of channels for users with a single item, on any table: (C,).
+
+    The first ranker is popularity.
+    """
+    count = len(channels.rankers)
+    weights = torch.zeros(count, FORMS, device=channels.rankers[0].factors.device)
+    weights[1:, 0] = FEW_TOTAL / max(1, count - 1)
+    weights[0, 0] = 1.0
+    return weights.flatten()
+
+
 def fit_stack(pool: Examples, usual: Tensor) -> Tensor:
     """Fit the weights of channels to hidden positives, drawn to the usual ones: (C,)."""
-    weights = usual
+    weights, ridge = usual, RIDGE * (1 + HIDDEN_BY_HALF / float(pool.counts.sum()))
     for _ in range(2):  # candidates by the usual weights, and then by those found
         candidates = pool.leading(weights, CANDIDATES)
-        weights = fit_softmax(candidates.z, candidates.hidden, usual, RIDGE)
+        weights = fit_softmax(candidates.z, candidates.hidden, usual, ridge)
     return weights
 
 

@@ -11,7 +11,13 @@ import torch
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.cells import Cells
 from exchangeable.arrays.support import Support
-from exchangeable.baselines import Bias, VariationalFactorization, similarity, unfolding
+from exchangeable.baselines import (
+    Bias,
+    VariationalFactorization,
+    reference_weights,
+    similarity,
+    unfolding,
+)
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.completion.completer import Completer
 from exchangeable.models.configs import ResidualConfig, build
@@ -548,7 +554,7 @@ def test_others_estimate_a_new_member_by_their_similarity_before(order, axis, ne
     assert (exact.abs() > 1e-3).all(dim=1).sum() > 5
     assert float((found - exact).abs().mean()) < 0.3 * float(exact.abs().mean())
     # The same by hand, of one cell: all others of its axis that have the same combination.
-    likeness = before._similarities(torch.arange(before.shape[axis]))
+    likeness = before._weights(torch.arange(before.shape[axis])).table
     cell = int(found.abs().sum(dim=1).argmax())
     others = [a for a in range(order) if a != axis]
     same = (joined.index[:, others] == there[cell, others]).all(dim=1)
@@ -588,6 +594,7 @@ def test_estimates_are_the_same_whatever_is_cached(monkeypatch, order, axis):
     monkeypatch.setattr(similarity, "MAX_CACHED_PAIRS", 0)
     torch.testing.assert_close(estimates(), everything)
     monkeypatch.setattr(similarity, "ENTRIES_PER_QUERY", 0)
+    monkeypatch.setattr(reference_weights, "ENTRIES_PER_QUERY", 0)
     torch.testing.assert_close(estimates(), everything)
     monkeypatch.setattr(similarity, "NUMBERS_PER_CHUNK", 1)
     torch.testing.assert_close(estimates(), everything)
@@ -602,7 +609,8 @@ def test_a_sparse_table_gives_the_same_estimates(monkeypatch, order, axis, at_on
     asked = torch.from_numpy(every_cell(shape))
     expected = Similarity(index, left, shape, axis).estimate(asked)
     monkeypatch.setattr(unfolding, "MAX_ENTRIES_PER_CELL", 0)
-    monkeypatch.setattr(similarity, "PAIRS_PER_CHUNK", at_once)
+    monkeypatch.setattr(reference_weights, "PAIRS_PER_CHUNK", at_once)
+    monkeypatch.setattr(similarity, "PAIRS_PER_BLOCK", at_once)
     sparse = Similarity(index, left, shape, axis)
     assert sparse._unfolded.values.layout == torch.sparse_csr
     torch.testing.assert_close(sparse.estimate(asked), expected)

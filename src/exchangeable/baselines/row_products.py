@@ -26,19 +26,20 @@ def row_products(rows: Tensor, other_rows: Tensor, table: Tensor, other: Tensor)
     permutation = None if sorted_already else rows.argsort(stable=True)
     starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=len(table)).cumsum(0)]).int()
     columns = (other_rows if permutation is None else other_rows[permutation]).int()
-    silence_sparse_warning()
-    pairs = torch.sparse_csr_tensor(
-        starts,
-        columns,
-        table.new_zeros(len(rows)),
-        (len(table), len(other)),
-        check_invariants=False,
-    )
+    pairs = sparse_rows(starts, columns, table.new_zeros(len(rows)), (len(table), len(other)))
     products = torch.sparse.sampled_addmm(pairs, table, other.T, beta=0).values()
     return (
         products
         if permutation is None
         else torch.empty_like(products).index_put_((permutation,), products)
+    )
+
+
+def sparse_rows(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Make a sparse CSR matrix of rows that begin at ``starts`` (A + 1,)."""
+    silence_sparse_warning()
+    return torch.sparse_csr_tensor(
+        starts.int(), columns.int(), values, shape, check_invariants=False
     )
 
 

@@ -19,24 +19,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.row_products import row_products
-from exchangeable.baselines.unfolding import Combinations, Unfolding
-
-CHANNELS = 4
-"""Numbers per estimate: mean and certainty by values, then the same by presence."""
+from exchangeable.baselines.reference_weights import (
+    CHANNELS,
+    ENTRIES_PER_QUERY,
+    DenseWeights,
+    SparseWeights,
+    Weights,
+    average_of,
+)
+from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
 
 NUMBERS_PER_CHUNK = 1 << 25
 """Members compared at a time, times the references and combinations they are compared with."""
 
+PAIRS_PER_BLOCK = 1 << 20
+"""Pairs of members whose weights are read at a time in sparse tables, so that they stay in the
+processor's cache."""
+
 MAX_CACHED_PAIRS = 1 << 25
-"""Pairs of members up to which similarities are cached for later queries."""
+"""Pairs of members up to which weights are cached for later queries."""
 
 MAX_CACHED_ESTIMATES = 1 << 25
 """Entries of the table up to which the estimates of all of them are cached."""
@@ -44,12 +51,6 @@ MAX_CACHED_ESTIMATES = 1 << 25
 MAX_CACHED_FLOAT32 = 1 << 23
 """Entries up to which they are cached in 16 bytes each; larger tables take half of that, since
 digits beyond the third mean nothing for a rating."""
-
-PAIRS_PER_CHUNK = 1 << 21
-"""Pairs of a query and a reference at a time, where tables are sparse."""
-
-ENTRIES_PER_QUERY = 8
-"""Entries of the table per query from which on it is faster to sum for each query by itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,82 +88,27 @@ class Similarity:
         queries = ((at != UNKNOWN) & inside).nonzero().squeeze(1)
         entries = len(self._unfolded) * self._unfolded.members
         many = ENTRIES_PER_QUERY * len(queries) > entries
-        dense = self._unfolded.values.layout == torch.strided
+        dense = self._unfolded.is_dense
         if (many and dense and entries <= MAX_CACHED_ESTIMATES) or "_all_estimates" in vars(self):
             result[queries] = self._all_estimates[at[queries], member[queries]].to(result)
             return result
         queries = queries[member[queries].argsort(stable=True)]
         members, column = member[queries].unique_consecutive(return_inverse=True)
         most = 2 * len(members) > self._unfolded.members
-        # Similarities of all members are not computed for the sake of a few.
-        cached = self._all_similarities if most or "_all_similarities" in vars(self) else None
+        # Weights for all members are not computed for the sake of a few.
+        cached = self._all_weights if most or "_all_weights" in vars(self) else None
         for part in self._parts(len(members)):
             first, last = torch.searchsorted(column, column.new_tensor([part.start, part.stop]))
             positions, columns = queries[first:last], column[first:last] - part.start
             chosen = members[part]
-            weights = self._similarities(chosen) if cached is None else cached[:, :, chosen]
-            result[positions] = self._weighted(weights, at[positions], columns)
+            weights = self._weights(chosen) if cached is None else cached.take(chosen)
+            result[positions] = weights.average(self._unfolded, at[positions], columns, self.doubt)
         return result
 
     def compare_all(self) -> None:
-        """Compare all members now, if all similarities fit, for queries to come."""
+        """Compare all members now, if all weights fit, for queries to come."""
         if len(self.residuals):
-            self._all_similarities  # noqa: B018
-
-    def _weighted(self, similarity: Tensor, at: Tensor, column: Tensor) -> Tensor:
-        """Estimate combinations ``at`` (Q,) of members by column of ``similarity``: (Q, 4)."""
-        table, estimates = self._unfolded, []
-        if not len(at):
-            return similarity.new_zeros(0, CHANNELS)
-        if table.values.layout != torch.strided:
-            return self._weighted_sparse(similarity, at, column)
-        if ENTRIES_PER_QUERY * len(at) > similarity.shape[2] * len(table):
-            return self._weighted_everywhere(similarity)[at, column]
-        for weights in similarity:
-            total = row_products(at, column, table.ones.T, weights.T)
-            mean = row_products(at, column, table.values_transposed, weights.T)
-            estimates += [mean / (total + self.doubt), total / (total + self.doubt)]
-        return torch.stack(estimates, dim=1)
-
-    def _weighted_sparse(self, similarity: Tensor, at: Tensor, column: Tensor) -> Tensor:
-        """The same for sparse tables: sum only over references with a cell at the combination."""
-        table = self._unfolded.values_transposed
-        starts, values = table.crow_indices().long(), table.values()
-        references = table.col_indices().long()
-        sizes = starts[at + 1] - starts[at]
-        ends = sizes.cumsum(0)
-        result = similarity.new_zeros(len(at), CHANNELS)
-        # Parts of about as many pairs, each of one query at least.
-        cuts = ((ends - sizes) // PAIRS_PER_CHUNK).diff().nonzero().squeeze(1) + 1
-        limits = [0, *cuts.tolist(), len(at)] if len(at) else []
-        for first, last in pairwise(limits):
-            lengths, positions = sizes[first:last], torch.arange(last - first, device=at.device)
-            query = positions.repeat_interleave(lengths)
-            before = (lengths.cumsum(0) - lengths)[query]
-            cell = starts[at[first:last]][query] - before
-            cell += torch.arange(len(query), device=at.device)
-            weights = similarity[:, references[cell], column[first:last][query]].T
-            pairs = torch.cat([weights, weights * values[cell, None]], dim=1)
-            summed = torch.segment_reduce(pairs, "sum", lengths=lengths, axis=0, initial=0.0)
-            total, mean = summed[:, :2], summed[:, 2:]
-            shares = torch.stack([mean, total], dim=2) / (total + self.doubt)[:, :, None]
-            result[first:last] = shares.flatten(1)
-        return result
-
-    def _weighted_everywhere(self, similarity: Tensor) -> Tensor:
-        """Estimate all combinations of the members compared: (combinations, members, 4)."""
-        table = self._unfolded
-        return self._normalise(table.ones.T, table.values_transposed, similarity)
-
-    def _normalise(self, ones: Tensor, values: Tensor, similarity: Tensor) -> Tensor:
-        """Average cells of references (C, S) with weights (2, S, M): (C, M, 4)."""
-        result = similarity.new_empty(len(ones), similarity.shape[2], CHANNELS)
-        for kind, weights in enumerate(similarity):
-            total, mean = ones @ weights, values @ weights
-            doubted = total + self.doubt
-            result[:, :, 2 * kind] = mean.div_(doubted)
-            result[:, :, 2 * kind + 1] = total.div_(doubted)
-        return result
+            self._all_weights  # noqa: B018
 
     @cached_property
     def _all_estimates(self) -> Tensor:
@@ -172,57 +118,41 @@ class Similarity:
             (len(self._unfolded), len(members), CHANNELS), dtype=None if wide else torch.float16
         )
         for part in self._parts(len(members)):
-            estimates[:, part] = self._weighted_everywhere(self._similarities(members[part]))
+            weights = self._weights(members[part])
+            assert isinstance(weights, DenseWeights)
+            estimates[:, part] = weights.average_everywhere(self._unfolded, self.doubt)
         return estimates
 
     @cached_property
-    def _all_similarities(self) -> Tensor | None:
+    def _all_weights(self) -> Weights | None:
         table = self._unfolded
-        if len(table.references) * table.members > MAX_CACHED_PAIRS:
+        pairs = len(table.references) * table.members
+        if not table.is_dense:
+            pairs = min(pairs, table.pairs)
+        if pairs > MAX_CACHED_PAIRS:
             return None
         members = torch.arange(table.members, device=self.index.device)
-        parts = [self._similarities(members[part]) for part in self._parts(table.members)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        parts = [self._weights(members[part]) for part in self._parts(table.members)]
+        return self._kind.joined(parts)  # type: ignore[arg-type]
 
     def _parts(self, members: int) -> list[slice]:
         """Cut members into parts that are compared at a time, so that memory stays small."""
-        total = len(self._unfolded.references) + len(self._unfolded)
-        return list(chunks(members, max(1, NUMBERS_PER_CHUNK // total)))
+        references = len(self._unfolded.references)
+        if not self._unfolded.is_dense:
+            return list(chunks(members, max(1, PAIRS_PER_BLOCK // references)))
+        return list(
+            chunks(members, max(1, NUMBERS_PER_CHUNK // (references + len(self._unfolded))))
+        )
 
-    def _similarities(self, members: Tensor) -> Tensor:
-        """Compare references with members, by s and by p: (2, references, members)."""
+    @property
+    def _kind(self) -> type[DenseWeights] | type[SparseWeights]:
+        return DenseWeights if self._unfolded.is_dense else SparseWeights
+
+    def _weights(self, members: Tensor) -> Weights:
+        """Compare references with members (B,)."""
         table = self._unfolded
         mutual = len(members) == len(table.references) == table.members
-        result = self._compare(*table.columns_of(members), table.sizes[members], mutual)
-        row, column = table.row_of[members], torch.arange(len(members), device=members.device)
-        result[:, row[row != UNKNOWN], column[row != UNKNOWN]] = 0
-        return result
-
-    def _compare(
-        self,
-        values: Tensor,
-        present: Tensor,
-        sizes: Tensor,
-        mutual: bool = False,
-        only: Tensor | None = None,
-    ) -> Tensor:
-        """Compare references with members, by the latter's values and presence (combinations, M).
-
-        ``sizes`` is the number of their cells: (M,). ``mutual`` says that they are the references.
-        ``only`` selects the combinations that the rows stand for, if not all.
-        """
-        table = self._unfolded if only is None else self._unfolded.at(only)
-        # In place where it can be: these are passes over members times members.
-        by_value, by_presence = result = values.new_empty(2, len(table.references), values.shape[1])
-        by_presence.copy_(table.ones @ present)
-        lengths = table.ones @ values.square()
-        lengths = lengths * lengths.T if mutual else lengths.mul_(table.squares @ present)
-        lengths.sqrt_().clamp_(min=1e-12)
-        by_value.copy_(table.values @ values).div_(lengths).mul_(by_presence)
-        by_value.div_(lengths.copy_(by_presence).add_(self.shrink)).clamp_(min=0).square_()
-        each = table.sizes[table.references].to(values).clamp(min=1).rsqrt()
-        by_presence.mul_(each[:, None]).mul_(sizes.to(values).clamp(min=1).rsqrt()).pow_(3)
-        return result
+        return self._kind.compare(table, table.cells_of(members), self.shrink, mutual=mutual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,23 +184,20 @@ class NewMemberSimilarity:
         """Estimate by members similar to the new one: positions of known combinations, (., 4)."""
         at = self.before._unfolded.combinations.find(index)
         positions = (at != UNKNOWN).nonzero().squeeze(1)
-        column = torch.zeros_like(positions)
-        return positions, self.before._weighted(self._similarities, at[positions], column)
+        column, before = torch.zeros_like(positions), self.before
+        estimates = self._weights.average(before._unfolded, at[positions], column, before.doubt)
+        return positions, estimates
 
     @cached_property
-    def _similarities(self) -> Tensor:
-        """Similarity of references and the new member: (2, references, 1)."""
+    def _weights(self) -> Weights:
+        """Weights of the references for the new member."""
         table = self.before._unfolded
         combination = table.combinations.find(self.index)
         shared = combination != UNKNOWN
-        values = self.residuals[shared, None]
-        sizes = torch.tensor([len(combination)], device=combination.device)
-        present, only = torch.ones_like(values), combination[shared]
-        if table.values.layout == torch.strided:
-            return self.before._compare(values, present, sizes, only=only)
-        everywhere = values.new_zeros(2, len(table), 1)
-        everywhere[0, only], everywhere[1, only] = values, present
-        return self.before._compare(everywhere[0], everywhere[1], sizes)
+        counts = torch.stack([shared.new_zeros(()), shared.sum()]).long()
+        sizes = counts.new_full((1,), len(combination))
+        cells = MemberCells(counts, combination[shared], self.residuals[shared], sizes)
+        return self.before._kind.compare(table, cells, self.before.shrink)
 
     def _from_other_axis(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Estimate by references of another axis with which the new member has cells."""
@@ -289,15 +216,15 @@ class NewMemberSimilarity:
         positions = ((at != UNKNOWN) & inside).nonzero().squeeze(1)
         members, column = member[positions].unique(return_inverse=True)
         estimates = self.residuals.new_empty(len(combinations), len(members), CHANNELS)
-        cached = before._all_similarities
+        cached = before._all_weights
+        every = torch.arange(len(members), device=members.device)
         for part in before._parts(len(members)):
             chosen = members[part]
-            similarity = (
-                before._similarities(chosen)[:, rows]
-                if cached is None
-                else cached[:, rows][:, :, chosen]
-            )
-            estimates[:, part] = before._normalise(ones, values, similarity)
+            if cached is None:
+                weights = before._weights(chosen).between(rows, every[: len(chosen)])
+            else:
+                weights = cached.between(rows, chosen)
+            estimates[:, part] = average_of(ones, values, weights, before.doubt)
         return positions, estimates[at[positions], column]
 
     @staticmethod

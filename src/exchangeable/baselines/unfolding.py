@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -54,11 +55,44 @@ class Combinations:
 
 
 @dataclass(frozen=True, eq=False)
+class MemberCells:
+    """The cells of B members, one member after the other, at combinations that are numbered."""
+
+    starts: Tensor  # (B + 1,)
+    combinations: Tensor  # (E,)
+    values: Tensor  # (E,)
+    sizes: Tensor  # (B,), numbers of all cells, at other combinations too
+    members: Tensor | None = None  # (B,); None: new ones
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def roots(self) -> Tensor:
+        """One over the root of the number of each member's cells: (B,)."""
+        return self.sizes.to(self.values).clamp(min=1).rsqrt()
+
+    def rows_among(self, table: Unfolding) -> Tensor:
+        """Return the rows of the members among the references, -1 for others: (B,)."""
+        if self.members is None:
+            return torch.full_like(self.sizes, UNKNOWN)
+        return table.row_of[self.members]
+
+
+class ReferenceRows(NamedTuple):
+    """Cells of the references as dense matrices (S, C)."""
+
+    values: Tensor
+    squares: Tensor
+    ones: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Unfolding:
     """Cells as a matrix, members by combinations, for products with others.
 
-    Only the rows of the references, S of the members, are stored as a matrix. ``columns_of``
-    gives the cells of any member.
+    Only the rows of the references, S of the members, are stored as a matrix. ``cells_of`` gives
+    the cells of any member.
     """
 
     combinations: Combinations
@@ -67,10 +101,9 @@ class Unfolding:
     cell_values: Tensor  # (E,), sorted by member
     references: Tensor  # (S,), ascending
     row_of: Tensor  # (N,), row of each member among the references; -1 for others
-    values: Tensor  # (S, C)
+    values: Tensor  # (S, C), or sparse by combinations (C, S)
     squares: Tensor
     ones: Tensor
-    values_transposed: Tensor  # (C, S)
 
     @classmethod
     def of(
@@ -80,6 +113,7 @@ class Unfolding:
         shape: Sequence[int],
         axis: int,
         comparison_budget: float,
+        references: Tensor | None = None,
     ) -> Self:
         """Unfold values (E,); references are the members with most cells, within the budget."""
         others = [other for other in range(len(shape)) if other != axis]
@@ -87,9 +121,10 @@ class Unfolding:
         sizes = index[:, axis].bincount(minlength=shape[axis])
         starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         permutation = index[:, axis].argsort(stable=True)
-        references = _choose_references(
-            index[:, axis], values, sizes, len(combinations), comparison_budget
-        )
+        if references is None:
+            references = _choose_references(
+                index[:, axis], values, sizes, len(combinations), comparison_budget
+            )
         row_of = torch.full_like(sizes, UNKNOWN)
         row_of[references] = torch.arange(len(references), device=index.device)
         row, size = row_of[index[:, axis]], (len(references), len(combinations))
@@ -98,10 +133,8 @@ class Unfolding:
         kinds = (entries, entries.square(), torch.ones_like(entries))
         if size[0] * size[1] <= MAX_ENTRIES_PER_CELL * len(entries):
             tables = [v.new_zeros(size).index_put_((row, column), v) for v in kinds]
-            tables.append(tables[0].T)
         else:
-            tables = sparse(row, column, kinds, size)
-            tables += sparse(column, row, (entries,), size[::-1])
+            tables = sparse(column, row, kinds, size[::-1])
         by_member = combination[permutation], values[permutation]
         return cls(combinations, starts, *by_member, references, row_of, *tables)
 
@@ -109,32 +142,54 @@ class Unfolding:
         return len(self.combinations)
 
     @property
+    def is_dense(self) -> bool:
+        return self.values.layout == torch.strided
+
+    @property
     def members(self) -> int:
         return len(self.starts) - 1
 
-    @property
-    def sizes(self) -> Tensor:
-        """Number of cells of each member: (N,)."""
-        return self.starts.diff()
+    @cached_property
+    def reference_roots(self) -> Tensor:
+        """One over the root of the number of each reference's cells: (S,)."""
+        return self.starts.diff()[self.references].to(self.cell_values).clamp(min=1).rsqrt()
 
-    def at(self, combinations: Tensor) -> Self:
-        """Keep only the given combinations of the matrices, which must be dense."""
-        values, squares, ones = (t[:, combinations] for t in (self.values, self.squares, self.ones))
-        return replace(self, values=values, squares=squares, ones=ones)
+    @cached_property
+    def pairs(self) -> int:
+        """Pairs of a cell and a reference with one at the same combination, in a sparse table.
 
-    def columns_of(self, members: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and presence of members' cells: (combinations, members) each, else 0."""
-        sizes = self.sizes[members]
-        column = torch.arange(len(members), device=members.device).repeat_interleave(sizes)
-        before = (sizes.cumsum(0) - sizes)[column]
-        cells = self.starts[members][column] + torch.arange(len(column), device=members.device)
-        cells = cells - before
-        where = self.cell_combinations[cells], column
-        values = self.cell_values.new_zeros(len(self.combinations), len(members))
+        Pairs of members that have something in common are no more than these.
+        """
+        sizes = self.values.crow_indices().diff().long()
+        return int(sizes[self.cell_combinations].sum())
+
+    def cells_of(self, members: Tensor) -> MemberCells:
+        """Return the cells of members (B,)."""
+        sizes = self.starts.diff()[members]
+        ends = sizes.cumsum(0)
+        positions = (self.starts[members] - ends + sizes).repeat_interleave(sizes)
+        positions += torch.arange(len(positions), device=members.device)
+        starts = torch.cat([ends.new_zeros(1), ends])
+        found = self.cell_combinations[positions], self.cell_values[positions]
+        return MemberCells(starts, *found, sizes, members)
+
+    def columns_of(self, cells: MemberCells) -> tuple[Tensor, Tensor, ReferenceRows]:
+        """Return values and presence of members' cells (C, B), else 0, and those of references.
+
+        Of a single member only its own combinations are kept.
+        """
+        rows = ReferenceRows(self.values, self.squares, self.ones)
+        if len(cells) == 1:
+            values = cells.values[:, None]
+            only = ReferenceRows(*(table[:, cells.combinations] for table in rows))
+            return values, torch.ones_like(values), only
+        column = torch.arange(len(cells), device=cells.sizes.device)
+        where = cells.combinations, column.repeat_interleave(cells.starts.diff())
+        values = cells.values.new_zeros(len(self), len(cells))
         present = torch.zeros_like(values)
-        values.index_put_(where, self.cell_values[cells])
-        present.index_put_(where, torch.ones_like(self.cell_values[cells]))
-        return values, present
+        values.index_put_(where, cells.values)
+        present.index_put_(where, torch.ones_like(cells.values))
+        return values, present, rows
 
 
 def _choose_references(

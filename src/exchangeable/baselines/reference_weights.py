@@ -1,0 +1,204 @@
+"""Weights of references: how much the cells of one member tell about those of another.
+
+Members are compared with references by their values and by the combinations at which both have a
+cell, with n of these, sums over them, and the numbers n_i of all cells of a member:
+
+    s = max(0, sum r_i r_j / sqrt(sum r_i^2 sum r_j^2)) n / (n + shrink)      p = n / sqrt(n_i n_j)
+
+Weights are s^2 and p^3. Of dense tables they are a dense array, by products of matrices. Of sparse
+ones most pairs of members have no combination in common, so only the others are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from exchangeable.baselines.matrix_products import large_product
+from exchangeable.baselines.row_products import row_products, sparse_rows
+from exchangeable.baselines.unfolding import MemberCells, Unfolding
+
+CHANNELS = 4
+"""Numbers per estimate: mean and certainty by values, then the same by presence."""
+
+PAIRS_PER_CHUNK = 1 << 21
+"""Pairs of a query and a reference at a time, where tables are sparse."""
+
+ENTRIES_PER_QUERY = 8
+"""Entries of the table per query from which on it is faster to sum for each query by itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class DenseWeights:
+    """Weights of all references, by s and by p."""
+
+    table: Tensor  # (2, S, M)
+
+    @classmethod
+    def compare(
+        cls, table: Unfolding, cells: MemberCells, shrink: float, *, mutual: bool = False
+    ) -> DenseWeights:
+        """Compare references with members; ``mutual`` says that these are the references."""
+        values, present, rows = table.columns_of(cells)
+        # In place where it can be: these are passes over members times members.
+        by_value, by_presence = result = values.new_empty(2, len(rows.ones), values.shape[1])
+        by_presence.copy_(large_product(rows.ones, present))
+        lengths = large_product(rows.ones, values.square())
+        lengths = (
+            lengths * lengths.T if mutual else lengths.mul_(large_product(rows.squares, present))
+        )
+        lengths.sqrt_().clamp_(min=1e-12)
+        by_value.copy_(large_product(rows.values, values)).div_(lengths).mul_(by_presence)
+        by_value.div_(lengths.copy_(by_presence).add_(shrink)).clamp_(min=0).square_()
+        by_presence.mul_(table.reference_roots[:, None]).mul_(cells.roots).pow_(3)
+        own = cells.rows_among(table)
+        known = own >= 0
+        result[:, own[known], known.nonzero().squeeze(1)] = 0
+        return cls(result)
+
+    @classmethod
+    def joined(cls, parts: Sequence[DenseWeights]) -> DenseWeights:
+        """Join the weights for parts of the members."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(torch.cat([part.table for part in parts], dim=2))
+
+    def take(self, members: Tensor) -> DenseWeights:
+        """Keep the weights for some members, by position."""
+        return DenseWeights(self.table[:, :, members])
+
+    def between(self, references: Tensor, members: Tensor) -> Tensor:
+        """Return the weights of references for members, both by position: (2, R, B)."""
+        return self.table[:, references][:, :, members]
+
+    def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:
+        """Average the references' cells at combinations ``at`` (Q,) for members ``column``: (Q, 4).
+
+        ``doubt`` is the total weight at which an estimate is shrunk by half.
+        """
+        if not len(at):
+            return self.table.new_zeros(0, CHANNELS)
+        if ENTRIES_PER_QUERY * len(at) > self.table.shape[2] * len(table):
+            return self.average_everywhere(table, doubt)[at, column]
+        estimates = []
+        for weights in self.table:
+            total = row_products(at, column, table.ones.T, weights.T)
+            mean = row_products(at, column, table.values.T, weights.T)
+            estimates += [mean / (total + doubt), total / (total + doubt)]
+        return torch.stack(estimates, dim=1)
+
+    def average_everywhere(self, table: Unfolding, doubt: float) -> Tensor:
+        """Average at all combinations for all members: (C, M, 4)."""
+        return average_of(table.ones.T, table.values.T, self.table, doubt)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseWeights:
+    """Weights of the references that have a combination in common with a member."""
+
+    starts: Tensor  # (M + 1,), where the references of each member begin
+    references: Tensor  # (P,) int32
+    weights: Tensor  # (P, 2), by s and by p
+    reference_count: int
+
+    @classmethod
+    def compare(
+        cls, table: Unfolding, cells: MemberCells, shrink: float, *, mutual: bool = False
+    ) -> SparseWeights:
+        """Compare references with members, as ``DenseWeights.compare`` does."""
+        shape = (len(cells), len(table))
+        rows = [
+            sparse_rows(cells.starts, cells.combinations, values, shape)
+            for values in (torch.ones_like(cells.values), cells.values, cells.values.square())
+        ]
+        common, products = rows[0] @ table.ones, rows[1] @ table.values
+        lengths = (rows[0] @ table.squares).values() * (rows[2] @ table.ones).values()
+        # All have the same entries in the same sequence, those at which both have a cell.
+        n, starts, references = common.values(), common.crow_indices(), common.col_indices()
+        cosine = products.values() / lengths.sqrt_().clamp_(min=1e-12)
+        by_value = (cosine * n / (n + shrink)).clamp_(min=0).square_()
+        member = torch.arange(len(cells), device=n.device).repeat_interleave(starts.diff())
+        by_presence = (n * table.reference_roots[references] * cells.roots[member]).pow_(3)
+        weights = torch.stack([by_value, by_presence], dim=1)
+        weights[cells.rows_among(table)[member] == references] = 0
+        return cls(starts.long(), references.int(), weights, len(table.references))
+
+    @classmethod
+    def joined(cls, parts: Sequence[SparseWeights]) -> SparseWeights:
+        """Join the weights for parts of the members."""
+        sizes = torch.cat([part.starts.diff() for part in parts])
+        return cls(
+            torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]),
+            torch.cat([part.references for part in parts]),
+            torch.cat([part.weights for part in parts]),
+            parts[0].reference_count,
+        )
+
+    def take(self, members: Tensor) -> SparseWeights:
+        """Keep the weights for some members, by position."""
+        sizes = self.starts.diff()[members]
+        ends = sizes.cumsum(0)
+        positions = (self.starts[members] - ends + sizes).repeat_interleave(sizes)
+        positions += torch.arange(len(positions), device=positions.device)
+        starts = torch.cat([ends.new_zeros(1), ends])
+        chosen = self.references[positions], self.weights[positions]
+        return SparseWeights(starts, *chosen, self.reference_count)
+
+    def between(self, references: Tensor, members: Tensor) -> Tensor:
+        """Return the weights of references for members, both by position: (2, R, B)."""
+        dense = self.take(members)._dense.view(len(members), self.reference_count, 2)
+        return dense[:, references].permute(2, 1, 0)
+
+    @property
+    def _dense(self) -> Tensor:
+        """The weights of all references: (M S, 2)."""
+        sizes = self.starts.diff()
+        member = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
+        dense = self.weights.new_zeros(len(sizes) * self.reference_count, 2)
+        dense[member * self.reference_count + self.references] = self.weights
+        return dense
+
+    def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:
+        """Average the references' cells, as ``DenseWeights.average`` does: (Q, 4).
+
+        Only references with a cell at the combination are summed over.
+        """
+        starts, values = table.values.crow_indices().long(), table.values.values()
+        references, dense = table.values.col_indices().long(), self._dense
+        sizes = starts[at + 1] - starts[at]
+        ends = sizes.cumsum(0)
+        result = dense.new_zeros(len(at), CHANNELS)
+        # Parts of about as many pairs, each of one query at least.
+        cuts = ((ends - sizes) // PAIRS_PER_CHUNK).diff().nonzero().squeeze(1) + 1
+        limits = [0, *cuts.tolist(), len(at)] if len(at) else []
+        for first, last in pairwise(limits):
+            lengths = sizes[first:last]
+            shifts = starts[at[first:last]] - lengths.cumsum(0) + lengths
+            cell = shifts.repeat_interleave(lengths)
+            cell += torch.arange(len(cell), device=at.device)
+            row = (column[first:last] * self.reference_count).repeat_interleave(lengths)
+            weights = dense[row.add_(references[cell])]  # (pairs, 2)
+            pairs = torch.cat([weights, weights * values[cell, None]], dim=1)
+            summed = torch.segment_reduce(pairs, "sum", lengths=lengths, axis=0, initial=0.0)
+            total, mean = summed[:, :2], summed[:, 2:]
+            shares = torch.stack([mean, total], dim=2) / (total + doubt)[:, :, None]
+            result[first:last] = shares.flatten(1)
+        return result
+
+
+Weights = DenseWeights | SparseWeights
+
+
+def average_of(ones: Tensor, values: Tensor, weights: Tensor, doubt: float) -> Tensor:
+    """Average cells of references (C, S) with weights (2, S, M): (C, M, 4)."""
+    result = weights.new_empty(len(ones), weights.shape[2], CHANNELS)
+    for kind, own in enumerate(weights):
+        total, mean = ones @ own, values @ own
+        doubted = total + doubt
+        result[:, :, 2 * kind] = mean.div_(doubted)
+        result[:, :, 2 * kind + 1] = total.div_(doubted)
+    return result

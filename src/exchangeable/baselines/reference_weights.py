@@ -28,7 +28,7 @@ CHANNELS = 4
 PAIRS_PER_CHUNK = 1 << 21
 """Pairs of a query and a reference at a time, where tables are sparse."""
 
-ENTRIES_PER_QUERY = 8
+ENTRIES_PER_QUERY = 16
 """Entries of the table per query from which on it is faster to sum for each query by itself."""
 
 
@@ -197,7 +197,7 @@ def average_of(ones: Tensor, values: Tensor, weights: Tensor, doubt: float) -> T
     """Average cells of references (C, S) with weights (2, S, M): (C, M, 4)."""
     result = weights.new_empty(len(ones), weights.shape[2], CHANNELS)
     for kind, own in enumerate(weights):
-        total, mean = ones @ own, values @ own
+        total, mean = large_product(ones, own), large_product(values, own)
         doubted = total + doubt
         result[:, :, 2 * kind] = mean.div_(doubted)
         result[:, :, 2 * kind + 1] = total.div_(doubted)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from exchangeable.arrays.cells import Floats, Index
+from exchangeable.runtime.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -67,7 +68,8 @@ def leading_vectors(table: csr_array, count: int) -> tuple[Floats, Floats, Float
     product = LinearOperator(
         (size, size), matvec=lambda x: table @ (transposed @ x), dtype=np.float64
     )
-    eigenvalues, left = eigsh(product, count, v0=first)
+    with one_blas_thread():
+        eigenvalues, left = eigsh(product, count, v0=first)
     return _with_other_side(transposed, eigenvalues[::-1], left[:, ::-1])
 
 

@@ -113,25 +113,30 @@ class Unfolding:
         shape: Sequence[int],
         axis: int,
         comparison_budget: float,
-        references: Tensor | None = None,
+        like: Unfolding | None = None,
     ) -> Self:
-        """Unfold values (E,); references are the members with most cells, within the budget."""
+        """Unfold values (E,); references are the members with most cells, within the budget.
+
+        Where ``like`` is given they are those of it, stored in the same way.
+        """
         others = [other for other in range(len(shape)) if other != axis]
         combinations, combination = Combinations.of(index, others, shape)
         sizes = index[:, axis].bincount(minlength=shape[axis])
         starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         permutation = index[:, axis].argsort(stable=True)
-        if references is None:
-            references = _choose_references(
-                index[:, axis], values, sizes, len(combinations), comparison_budget
-            )
+        references = (
+            _choose_references(index[:, axis], values, sizes, len(combinations), comparison_budget)
+            if like is None
+            else like.references
+        )
         row_of = torch.full_like(sizes, UNKNOWN)
         row_of[references] = torch.arange(len(references), device=index.device)
         row, size = row_of[index[:, axis]], (len(references), len(combinations))
         stored = row != UNKNOWN
         row, column, entries = row[stored], combination[stored], values[stored]
         kinds = (entries, entries.square(), torch.ones_like(entries))
-        if size[0] * size[1] <= MAX_ENTRIES_PER_CELL * len(entries):
+        is_dense = size[0] * size[1] <= MAX_ENTRIES_PER_CELL * len(entries)
+        if is_dense if like is None else like.is_dense:
             tables = [v.new_zeros(size).index_put_((row, column), v) for v in kinds]
         else:
             tables = sparse(column, row, kinds, size[::-1])

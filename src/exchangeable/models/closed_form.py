@@ -29,7 +29,7 @@ from exchangeable.models.estimates import Estimates
 from exchangeable.models.factor_fit import Regressors, Sweeps, fit_factors
 from exchangeable.models.presence import Presence, judge_members
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
-from exchangeable.runtime.threads import MIN_SWEPT_CELLS, threads_for
+from exchangeable.runtime.threads import threads_for
 
 BIASES = Bias(tolerance=1e-4)
 
@@ -82,7 +82,7 @@ class ClosedForm:
         """
         if drift is not None:
             values = values - drift.at(index, side.times)
-        with threads_for(len(values), values.device, MIN_SWEPT_CELLS):
+        with threads_for(len(values), values.device):
             biases = BIASES.posterior_of(index, values, shape, start=biases.grown(shape))
             sums = [MemberSums.of(index, axis, size) for axis, size in enumerate(shape)]
             pattern = Pattern.of(sums) if start is None else start.pattern
@@ -146,8 +146,14 @@ class ClosedForm:
         )
 
     def with_similarities_of(self, other: ClosedForm) -> ClosedForm:
-        """Return these models with the similarities of others, by nearly the same cells."""
-        return self._with(other.similarities)
+        """Return these models with members compared as by others, of nearly the same cells."""
+        residuals = self.residuals.float()
+        similarities = (
+            each.with_cells(self.index, residuals) for each in other._known_similarities
+        )
+        fitted = self._with(tuple(similarities))
+        vars(fitted)["residuals"] = self.residuals
+        return fitted
 
     def compare_all(self) -> None:
         """Compute the similarities of all members now, not of those that are asked for."""

@@ -47,10 +47,8 @@ class Schedule:
     most: Sweeps
     all: Sweeps
     warm: bool
-    """Whether the fit to all cells starts from that to most. In a small table factors would depend
-    on which cells were held out."""
-    keep_similarities: bool = False
-    """Whether similarities found with most cells serve all: where nearly no cells were held out."""
+    """Whether the fit to all cells starts from that to most, and similarities found with most cells
+    serve all. In a small table they would depend on which cells were held out."""
 
     @classmethod
     def of(cls, cells: int) -> Schedule:
@@ -59,7 +57,7 @@ class Schedule:
             return cls(Sweeps(12, 6), Sweeps(12, 6), warm=False)
         if cells <= 500_000:
             return cls(Sweeps(8, 4), Sweeps(2, 2), warm=True)
-        return cls(Sweeps(4, 2), Sweeps(0, 2), warm=True, keep_similarities=True)
+        return cls(Sweeps(4, 2), Sweeps(0, 2), warm=True)
 
 
 class Regressors(NamedTuple):

@@ -243,7 +243,7 @@ def _fit(
             near_axes=near_axes,
             sweeps=schedule.most,
         )
-        if schedule.keep_similarities:
+        if schedule.warm:
             fitted.compare_all()
         trial, estimates = _try(fitted, index, values, side, mask, shares)
         if not holdouts:
@@ -263,7 +263,7 @@ def _fit(
         start=start,
         sweeps=schedule.all if start or not schedule.warm else schedule.most,
     )
-    if start is not None and schedule.keep_similarities:
+    if start is not None:
         fitted = fitted.with_similarities_of(start)
     usual = usual_weights(len(shape), values)
     trust = find_trust(Trial.joined(trials), *usual) if trials else Trust(usual[0])

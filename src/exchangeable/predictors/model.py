@@ -113,8 +113,7 @@ class ModelPredictor:
         if self.prior is not None:
             mine = None if times is None else times[first:last]
             memory = replace(memory, prior=self.prior.at(_to_tensor(mine, self.device)))
-        cells = max(len(queries), 0 if self.prior is None else len(self.prior.fitted.values))
-        with torch.inference_mode(), threads_for(cells, self.device):
+        with torch.inference_mode(), threads_for(len(queries), self.device):
             outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
         outputs = self.processes.all_gather(outputs, len(index))
         return self._decode(outputs.double().cpu(), coordinates)
@@ -171,7 +170,7 @@ class ModelPredictor:
         observed = cells.to_array(_with_spare(cells.shape)).to(self.device)
         for holdout in self.prior.holdouts:
             without = self.prior.without(holdout)
-            with torch.no_grad():
+            with torch.no_grad(), threads_for(len(cells), self.device):
                 memory = self.trained.model.condition(
                     observed.take(~holdout.mask),
                     encode=encoder(self.trained.codec, self.stats),

@@ -117,12 +117,17 @@ def test_swapped_columns_are_refused(numbered):
     swapped = [("Heat", 6), ("Big", 305)]
     for cells in (
         swapped,
-        pl.DataFrame(swapped, schema=["a", "b"], orient="row"),
-        pd.DataFrame(swapped, columns=["title", "who"]),
+        pl.DataFrame(swapped, orient="row"),
+        pd.DataFrame(swapped),
         pd.DataFrame(swapped, columns=["user", "film"]),  # called so by mistake
     ):
         with pytest.raises(InputError, match=message):
             numbered.predict(cells)
+    with (
+        pytest.warns(InputWarning, match="'title' for 'user', 'who' for 'film'"),
+        pytest.raises(InputError, match=message),
+    ):
+        numbered.predict(pd.DataFrame(swapped, columns=["title", "who"]))
     named = pl.DataFrame(swapped, schema=["film", "user"], orient="row")
     right = [(6, "Heat"), (305, "Big")]
     np.testing.assert_array_equal(numbered.predict(named), numbered.predict(right))

@@ -538,7 +538,12 @@ REFUSED = {
         {},
         "line 2: a JSON object per line, or an array of objects, is needed",
     ),
-    "a JSON object of lists": ("a.json", '{"a": [\n{"b": 1}]}', {}, "line 1: a JSON object per"),
+    "a JSON object of lists": (
+        "a.json",
+        '{"a": [\n{"b": 1}]}',
+        {},
+        "an array of objects, is needed, but this is one object, with an array in 'a'; write the",
+    ),
     "NaN in JSON lines": ("a.jsonl", '{"user":1,"film":2,"rating":NaN}\n', {}, "line 1: a JSON"),
     "a JSON array of numbers": ("a.json", "[1, 2]", {}, "an array of objects, is needed"),
     "an old spreadsheet": ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" * 9, {}, "this is .xls"),
@@ -546,8 +551,8 @@ REFUSED = {
         "a.csv",
         "user,film\nann,Heat\nann,Heat\n",
         {},
-        r"line 3: every cell may come once, but \('ann', 'Heat'\) comes again; choose duplicates "
-        r"mean, last, first, max, sum or count",
+        r"line 3: every cell may come once, but \('ann', 'Heat'\) comes again; duplicates= merges "
+        r"them by mean, last, .* \(how often each comes\); scale='positives' beside it keeps a",
     ),
     "a third axis beside a value": (
         "a.csv",

@@ -2,13 +2,13 @@
 
 import gzip
 import io
-import math
 import re
 import zipfile
 
 import polars as pl
 import pytest
 from tests.support.commands import run
+from tests.support.files import cells_of, parquet, write
 
 from exchangeable import Table
 from exchangeable.errors import InputError
@@ -18,12 +18,6 @@ HEAD = "user,film,rating\n"
 PAIR = {("ann", "Heat"): 4, ("bob", "Alien"): 5}
 ASKED = {("ann", "Heat"): 4, ("bob", "Alien"): None}
 NUMBERED = {(1, 2): 3.5, (1, 3): 4, (2, 3): 5}
-
-
-def parquet(**columns):
-    buffer = io.BytesIO()
-    pl.DataFrame(columns).write_parquet(buffer)
-    return buffer.getvalue()
 
 
 def spreadsheet():
@@ -592,18 +586,6 @@ REFUSED = {
         "but is 'Ratings'; did you mean 'rating'?",
     ),
 }
-
-
-def write(folder, name, content):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def cells_of(table):
-    columns = [v.decode(table.index[:, axis]) for axis, v in enumerate(table.vocabularies)]
-    values = [None if math.isnan(value) else value for value in table.values]
-    return dict(zip(zip(*columns, strict=True), values, strict=True))
 
 
 @pytest.mark.parametrize("case", READ)

@@ -63,6 +63,20 @@ READ = {
         {("a", "b"): 2, ("b", "a"): 3},
         "'weight' is taken for the value by its title; value= names another",
     ),
+    "a value called y after numbers of the rows": (
+        "a.csv",
+        "s,d,studage,lectage,service,dept,y\n1,7,2,2,0,2,5\n1,8,2,1,1,6,2\n2,7,4,2,0,2,4\n",
+        {},
+        {(1, 7): 5, (1, 8): 2, (2, 7): 4},
+        WIDE,
+    ),
+    "a value called y before a label": (
+        "a.csv",
+        "i,y,v\n1,1,3\n1,2,4\n2,1,2\n",
+        {},
+        {(1, 3): 1, (1, 4): 2, (2, 2): 1},
+        "'y' is taken for the value by its title; value= names another",
+    ),
     "seconds since 1970 for values": (
         "a.csv",
         "who,what,clock\nann,Heat,1700000000\nbob,Alien,1700086400\nann,Alien,\n",

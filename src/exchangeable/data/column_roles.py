@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from exchangeable.data.options import TableOptions
@@ -72,8 +72,8 @@ def guess_roles(
         raise InputError(f"{name}: two columns or more are needed, but there is {len(columns)}")
     lower = {c: c.strip().lower() for c in columns}
     # Beside x, y is a coordinate.
+    names = VALUE_NAMES - {"y"} if "x" in lower.values() else VALUE_NAMES
     possible = [c for c in columns if titled and lower[c] in POSSIBLE_VALUE_NAMES]
-    possible = [c for c in possible if lower[c] != "y" or "x" not in lower.values()]
     value = None if options.value is None else find_column(name, columns, options.value)
     time = find_column(name, columns, options.time) if options.time else None
     if axes is not None:
@@ -83,7 +83,8 @@ def guess_roles(
         free = [
             c
             for c in columns
-            if c not in (value, time) and not (titled and (_is_no_label(lower[c]) or c in possible))
+            if c not in (value, time)
+            and not (titled and _is_no_label(lower[c], names | POSSIBLE_VALUE_NAMES))
         ]
         labels = members if len(members) >= 2 else free[:2]
     if not labels and axes is not None:
@@ -104,7 +105,7 @@ def guess_roles(
         value = None  # what is counted has no value
     elif value is None:
         rest = [c for c in columns if c not in labels and c != time]
-        scored = [c for c in rest if titled and lower[c] in VALUE_NAMES]
+        scored = [c for c in rest if titled and lower[c] in names]
         after = list(columns)[max(columns.index(c) for c in labels) + 1 :]
         timeless = [c for c in rest if c in after and not (titled and lower[c] in TIME_NAMES)]
         titles = [c for c in possible if c in rest]
@@ -119,9 +120,10 @@ def guess_roles(
     return Roles(tuple(columns), tuple(labels), value, time, guessed, value_is_guessed, numbers)
 
 
-def _is_no_label(title: str) -> bool:
+def _is_no_label(title: str, value_names: Container[str]) -> bool:
     """Whether a title in lower case says that a column holds values, times or row numbers."""
-    return title in VALUE_NAMES | TIME_NAMES or not title or title.startswith("unnamed:")
+    is_named = title in value_names or title in TIME_NAMES
+    return is_named or not title or title.startswith("unnamed:")
 
 
 def find_column(name: str, columns: Sequence[str], choice: str | int) -> str:

@@ -22,6 +22,8 @@ MIN_SINGLE_CELLS = 5
 """Rows of a table from which on members that all have one cell are worth a warning."""
 FIRST_ROWS = 200
 """Rows at the start of an input that tell what its columns hold."""
+DOUBTFUL_VALUE_NAMES = POSSIBLE_VALUE_NAMES | {"y", "target"}
+"""Titles of values that may be those of labels, where labels follow them."""
 WIDE_CASE = "if each column of numbers is a member of its own (a wide table)"
 """The case in which a table that was read as long is a wide one."""
 _MIN_ROWS = 3
@@ -63,8 +65,8 @@ def doubt_table(table: Table, roles: Roles) -> tuple[str, ...]:
     """Warn of what a long table may not be meant to be."""
     notes = []
     value, columns = roles.value, roles.columns
-    possible = value is not None and value.strip().lower() in POSSIBLE_VALUE_NAMES
-    if possible and columns.index(value) < max(columns.index(axis) for axis in roles.axes):
+    doubtful = value is not None and value.strip().lower() in DOUBTFUL_VALUE_NAMES
+    if doubtful and columns.index(value) < max(columns.index(axis) for axis in roles.axes):
         notes.append(f"{value!r} is taken for the value by its title; value= names another")
     if value is not None and look_like_times(table.values):
         notes.append(

@@ -14,9 +14,11 @@ VALUE_NAMES = {
     "plays",
     "affinity",
     "measurement",
+    "target",
+    "y",
 }
-POSSIBLE_VALUE_NAMES = {"weight", "target", "y"}
-"""Titles of values where no other column is one: a weight may be that of a row."""
+POSSIBLE_VALUE_NAMES = {"weight"}
+"""Titles of values where no other column holds numbers: a weight may be that of a row."""
 TIME_NAMES = {
     "timestamp",
     "day",

@@ -211,6 +211,21 @@ def test_queries_with_swapped_columns_are_refused(here):
     assert "must have the labels of user, film, but have those of film, user" in result.output
 
 
+def test_queries_are_found_by_titles_that_are_alike_and_others_are_a_line(here):
+    asked = ("complete", "ratings.csv", "--queries", "asked.csv", "--model", "mean", "--force")
+    (here / "asked.csv").write_text("Films,Users\nHeat,ann\nBig,bob\n")
+    result = done(*asked, "--out", "o.csv")
+    assert "by position" not in result.output
+    assert pl.read_csv("o.csv").select("user", "film").rows() == [("ann", "Heat"), ("bob", "Big")]
+    (here / "asked.csv").write_text("member,title,value\nann,Heat,1\nbob,Big,2\n")
+    said = (
+        "no column of the cells is called as an axis: they are taken by position, "
+        "'member' for 'user', 'title' for 'film'"
+    )
+    assert f"  {said}" in done(*asked, "--out", "o.csv").output.splitlines()
+    assert json.loads(done(*asked, "--json").stdout)["warnings"] == [said]
+
+
 def test_queries_without_a_header_are_read(here):
     (here / "numbers.csv").write_text("user,film,rating\n1,1,5\n1,2,4\n2,1,2\n3,2,3\n")
     for content, rows in (("1,1\n3,2\n", 2), ("2,2\n", 1), ("3,1\n1,2\n2,2\n", 3)):

@@ -13,7 +13,7 @@ import exchangeable
 from exchangeable.completion.completer import Completer
 from exchangeable.data.table import Table
 from exchangeable.datasets import load
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, InputWarning
 
 
 @pytest.mark.parametrize("model", [*MODELS, *TRAINED])
@@ -146,7 +146,8 @@ def test_columns_that_are_called_low_and_high_survive():
 def test_columns_are_found_by_all_their_names_or_by_none():
     frame = pl.DataFrame({"user": ["a", "a", "b"], "film": ["x", "y", "x"]})
     completer = Completer("bias").fit(frame, [1.0, 5.0, 3.0])
-    by_place = completer.predict(pl.DataFrame({"p": ["a"], "q": ["y"]}))
+    with pytest.warns(InputWarning, match="taken by position, 'p' for 'user', 'q' for 'film'$"):
+        by_place = completer.predict(pl.DataFrame({"p": ["a"], "q": ["y"]}))
     assert by_place == completer.predict(pl.DataFrame({"film": ["y"], "user": ["a"]}))
     with pytest.raises(InputError, match="usr"):
         completer.predict(pl.DataFrame({"film": ["y"], "usr": ["a"]}))
@@ -257,7 +258,7 @@ def test_equal_values_are_answered_by_themselves():
     [
         (lambda c: c.predict([("a",)]), "1 features, but Completer is expecting 2"),
         (lambda c: c.predict([("a", "b", "c")]), "3 features, but Completer is expecting 2"),
-        (lambda c: c.predict(pd.DataFrame({"x": [None], "y": ["b"]})), "label"),
+        (lambda c: c.predict(pd.DataFrame({0: [None], 1: ["b"]})), "label"),
         (lambda c: c.predict("film"), "frame"),
         (lambda c: c.predict_interval([("a", "b")], coverage=1.0), "coverage"),
         (lambda c: c.predict_interval([("a", "b")], coverage=0), "coverage"),

@@ -117,15 +117,68 @@ def test_swapped_columns_are_refused(numbered):
     swapped = [("Heat", 6), ("Big", 305)]
     for cells in (
         swapped,
-        pl.DataFrame(swapped, schema=["a", "b"], orient="row"),
-        pd.DataFrame(swapped, columns=["title", "who"]),
+        pl.DataFrame(swapped, orient="row"),
+        pd.DataFrame(swapped),
         pd.DataFrame(swapped, columns=["user", "film"]),  # called so by mistake
     ):
         with pytest.raises(InputError, match=message):
             numbered.predict(cells)
+    with (
+        pytest.warns(InputWarning, match="'title' for 'user', 'who' for 'film'"),
+        pytest.raises(InputError, match=message),
+    ):
+        numbered.predict(pd.DataFrame(swapped, columns=["title", "who"]))
     named = pl.DataFrame(swapped, schema=["film", "user"], orient="row")
     right = [(6, "Heat"), (305, "Big")]
     np.testing.assert_array_equal(numbered.predict(named), numbered.predict(right))
+
+
+@pytest.mark.parametrize(
+    "titles",
+    [
+        ("film_id", "user_id"),
+        ("Film", "User"),
+        ("films", "users"),
+        ("filmId", "userId"),
+        ("FILM ID", "USERS"),
+        ("film", "user_id"),
+    ],
+)
+def test_titles_are_matched_in_capitals_in_the_plural_and_as_ids(titles):
+    square = Completer("bias").fit(
+        pl.DataFrame({"user": [1, 1, 2, 3, 4], "film": [1, 2, 2, 1, 3]}), [1, 5, 3, 2, 4]
+    )
+    right = square.predict([(3, 2), (4, 1)])
+    asked = pl.DataFrame(dict(zip(titles, ([2, 1], [3, 4]), strict=True)))
+    np.testing.assert_array_equal(square.predict(asked), right)
+    np.testing.assert_array_equal(square.predict(asked.with_columns(note=pl.lit("a"))), right)
+    updated = square.update(asked, [2, 3])
+    assert {(3, 2), (4, 1)} <= set(map(tuple, updated.table_.frame(updated.table_.index).rows()))
+
+
+def test_titles_of_something_else_are_a_warning_and_some_of_the_axes_an_error(numbered):
+    asked = pl.DataFrame({"member": [6], "title": ["Heat"]})
+    with pytest.warns(InputWarning) as caught:
+        predicted = numbered.predict(asked)
+    assert [str(warning.message) for warning in caught] == [
+        "no column of the cells is called as an axis: they are taken by position, "
+        "'member' for 'user', 'title' for 'film'"
+    ]
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(predicted, numbered.predict([(6, "Heat")]))
+    with pytest.raises(InputError, match=r"each of 2 axes \(user, film\), but have 2: who, Films"):
+        numbered.predict(pl.DataFrame({"who": [6], "Films": ["Heat"]}))
+
+
+def test_titles_that_are_alike_are_taken_as_they_are_written():
+    frame = pl.DataFrame({"film": ["a", "b", "b"], "films": ["x", "x", "y"]})
+    completer = Completer("bias").fit(frame, [1, 2, 3])
+    assert completer.table_.axes == ("film", "films")
+    right = completer.predict([("a", "y")])
+    swapped = pl.DataFrame({"films": ["y"], "film": ["a"]})
+    np.testing.assert_array_equal(completer.predict(swapped), right)
+    with pytest.raises(InputError, match="a column for each axis"):
+        completer.predict(pl.DataFrame({"films": ["y"], "Film": ["a"], "FILM": ["a"]}))
 
 
 def test_columns_whose_labels_do_not_tell_an_order_are_taken_as_they_come(numbered):

@@ -30,6 +30,15 @@ TABLE = Table.of(
 )
 
 
+def test_features_whose_labels_are_of_another_type_are_refused_with_both_types():
+    numbered = Vocabulary.of(pl.Series("film", [1, 2, 3]))[0]
+    message = "'film' has none: they are texts, but those of the table are whole numbers$"
+    with pytest.raises(InputError, match=message):
+        MemberFeatures.of(pl.DataFrame({"film": ["1", "2"], "year": [1995, 1979]}), numbered)
+    with pytest.raises(InputError, match=r"'film' has none$"):
+        MemberFeatures.of(pl.DataFrame({"film": [8, 9], "year": [1995, 1979]}), numbered)
+
+
 def films(labels="abcd", **columns):
     return pl.DataFrame({"film": list(labels), **columns})
 

@@ -99,7 +99,7 @@ def test_fit_takes_three_axes_by_name():
     with pytest.raises(InputError, match=r"choose axes=\('user', 'film', 'genre'\)"):
         ex.Completer("mean").fit(repeated)
     alike = pl.concat([frame, frame])
-    with pytest.raises(InputError, match="comes again; choose duplicates"):
+    with pytest.raises(InputError, match="comes again; duplicates= merges"):
         ex.Completer("mean").fit(alike)
 
 

@@ -475,3 +475,32 @@ def test_a_column_is_used_once():
         Table.of(frame, axes=["user", "time"], value="rating", time="rating")
     table = Table.of([["a", "x"], ["b", "y"]], [1.0, 2.0], times=[3, 4])
     assert table.times.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("convert", [pl.DataFrame, pd.DataFrame])
+def test_a_column_that_equals_the_values_is_no_axis(convert):
+    columns = {"user": [1, 2, 1], "film": [7, 7, 8], "rating": [4.0, 5.0, 3.0]}
+    table = Table.of(convert(columns), columns["rating"])
+    assert (table.axes, table.value_name) == (("user", "film"), "rating")
+    assert table.found[1] == (
+        "'rating' holds the values once more, and is not taken for an axis; axes= names all"
+    )
+    assert Table.of(convert(columns), [4.0, 5.0, 2.0]).order == 3
+    assert Table.of(convert(columns), columns["rating"], axes=list(columns)).order == 3
+
+
+def test_two_columns_stay_axes_though_one_equals_the_values():
+    assert Table.of(pl.DataFrame({"user": [1, 2], "film": [3, 4]}), [3, 4]).order == 2
+    assert Table.of(np.array([[1, 2, 3], [2, 1, 4]]), [3, 4]).order == 3
+
+
+@pytest.mark.parametrize("kind", ["timedelta64[D]", "timedelta64[s]", "datetime64[M]"])
+def test_times_for_values_are_refused_in_one_line_in_any_unit(kind):
+    with pytest.raises(InputError, match="numbers are needed in 'value', but it holds") as error:
+        Table.of([("a", "x"), ("b", "x")], np.array([1, 2]).astype(kind))
+    assert "\n" not in str(error.value)
+
+
+def test_dates_that_are_labels_keep_their_unit():
+    days = np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]")
+    assert column_of("day", days).dtype == pl.Date

@@ -2,13 +2,13 @@
 
 import gzip
 import io
-import math
 import re
 import zipfile
 
 import polars as pl
 import pytest
 from tests.support.commands import run
+from tests.support.files import cells_of, parquet, write
 
 from exchangeable import Table
 from exchangeable.errors import InputError
@@ -18,12 +18,6 @@ HEAD = "user,film,rating\n"
 PAIR = {("ann", "Heat"): 4, ("bob", "Alien"): 5}
 ASKED = {("ann", "Heat"): 4, ("bob", "Alien"): None}
 NUMBERED = {(1, 2): 3.5, (1, 3): 4, (2, 3): 5}
-
-
-def parquet(**columns):
-    buffer = io.BytesIO()
-    pl.DataFrame(columns).write_parquet(buffer)
-    return buffer.getvalue()
 
 
 def spreadsheet():
@@ -538,7 +532,12 @@ REFUSED = {
         {},
         "line 2: a JSON object per line, or an array of objects, is needed",
     ),
-    "a JSON object of lists": ("a.json", '{"a": [\n{"b": 1}]}', {}, "line 1: a JSON object per"),
+    "a JSON object of lists": (
+        "a.json",
+        '{"a": [\n{"b": 1}]}',
+        {},
+        "an array of objects, is needed, but this is one object, with an array in 'a'; write the",
+    ),
     "NaN in JSON lines": ("a.jsonl", '{"user":1,"film":2,"rating":NaN}\n', {}, "line 1: a JSON"),
     "a JSON array of numbers": ("a.json", "[1, 2]", {}, "an array of objects, is needed"),
     "an old spreadsheet": ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" * 9, {}, "this is .xls"),
@@ -546,8 +545,8 @@ REFUSED = {
         "a.csv",
         "user,film\nann,Heat\nann,Heat\n",
         {},
-        r"line 3: every cell may come once, but \('ann', 'Heat'\) comes again; choose duplicates "
-        r"mean, last, first, max, sum or count",
+        r"line 3: every cell may come once, but \('ann', 'Heat'\) comes again; duplicates= merges "
+        r"them by mean, last, .* \(how often each comes\); scale='positives' beside it keeps a",
     ),
     "a third axis beside a value": (
         "a.csv",
@@ -587,18 +586,6 @@ REFUSED = {
         "but is 'Ratings'; did you mean 'rating'?",
     ),
 }
-
-
-def write(folder, name, content):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def cells_of(table):
-    columns = [v.decode(table.index[:, axis]) for axis, v in enumerate(table.vocabularies)]
-    values = [None if math.isnan(value) else value for value in table.values]
-    return dict(zip(zip(*columns, strict=True), values, strict=True))
 
 
 @pytest.mark.parametrize("case", READ)

@@ -156,7 +156,7 @@ BAD = {
         HEAD + b"ann,Heat,4\nbob,Alien,5\nann,Heat,3\n",
         "a.csv",
         [],
-        r"line 4: every cell may come once, but \('ann', 'Heat'\) comes again; choose duplicates",
+        r"line 4: every cell may come once, but \('ann', 'Heat'\) comes again; --duplicates merges",
     ),
     "a cell that comes twice as numbers": (
         b"1,2,3\n1,2,4\n",

@@ -115,9 +115,10 @@ def complete(
             return
         # All input is checked before anything is fitted.
         frames = read_features(features, data, options.encoding)
-        request = fill.FillRequest.of(
-            data, queries=queries, every=every, limit=limit, encoding=options.encoding
-        )
+        with output.warnings():
+            request = fill.FillRequest.of(
+                data, queries=queries, every=every, limit=limit, encoding=options.encoding
+            )
         if out.suffix.lower() != ".parquet":
             request.check_csv()
         data = data.in_label_order(in_place=True)

@@ -14,7 +14,7 @@ from exchangeable.cli.options import (
     open_table,
     with_table_options,
 )
-from exchangeable.cli.output import report_errors
+from exchangeable.cli.output import report_errors, with_options
 from exchangeable.data.options import TableOptions
 
 data = typer.Typer(help="Describe tables; list and download datasets.", no_args_is_help=True)
@@ -33,6 +33,7 @@ def describe_table(
 
     data, dataset = open_table(table, options)
     facts: dict[str, Any] = describe(data) | {"name": table}
+    facts["found"] = [with_options(sentence) for sentence in facts["found"]]
     if dataset is not None:
         facts |= {
             "title": dataset.source.title,

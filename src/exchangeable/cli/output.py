@@ -66,10 +66,13 @@ class Output:
         """Print lines at once, unless the output is JSON."""
         if not self.as_json and not self.silent:
             for line in lines:
-                typer.echo(f"  {line}", err=self.to_stderr)
+                typer.echo(f"  {with_options(line)}", err=self.to_stderr)
 
     def fact(self, **facts: Any) -> None:
-        """Add fields to the JSON object."""
+        """Add fields to the JSON object; sentences in them name options of the command."""
+        for name in ("notes", "warnings", "found"):
+            if name in facts:
+                facts[name] = [with_options(sentence) for sentence in facts[name]]
         self.facts |= facts
 
     @contextmanager
@@ -103,7 +106,7 @@ def print_error(error: object) -> None:
 
 
 def with_options(message: str) -> str:
-    """Write the keyword arguments that an error names as options of the command.
+    """Write the keyword arguments that an error or a note names as options of the command.
 
     >>> with_options("if 'tag' is an axis, choose axes=('user', 'tag'); value= names the values")
     "if 'tag' is an axis, choose --axes user,tag; --value names the values"

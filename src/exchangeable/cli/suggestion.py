@@ -65,7 +65,8 @@ def suggest(
         nonlocal cells
         check_matrix(data)
         if among is not None:
-            cells = data.parse_labels(read_queries(among, data)[0])
+            with output.warnings():
+                cells = data.parse_labels(read_queries(among, data)[0])
 
     output = Output(as_json)
     check_number(n)

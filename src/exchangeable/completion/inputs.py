@@ -12,13 +12,16 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
+from exchangeable.data.column_roles import match_axes
 from exchangeable.data.frames import frame_of, times_column, times_of
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import (
     Vocabulary,
     column_of,
     column_of_label,
+    compare_types,
     missing_labels,
+    name_type,
 )
 from exchangeable.errors import InputError, InputWarning
 from exchangeable.runtime.phrases import format_count
@@ -71,7 +74,7 @@ def encode_queries(table: Table, X: Any, *, known: bool = False) -> Index:
     X, _ = check_input(X, None)
     frame, kind = frame_of(X)
     # Automatic names of columns say nothing, even where they are those of the table.
-    if kind == "numpy" or not set(table.axes) <= set(frame.columns):
+    if kind == "numpy" or None in match_axes(table.axes, frame.columns):
         check_columns(table, frame)
     columns = table.label_columns(frame)
     for column in columns:
@@ -81,8 +84,8 @@ def encode_queries(table: Table, X: Any, *, known: bool = False) -> Index:
                 f"every cell must have a label in {column!r}, but that of row "
                 f"{int(missing.argmax()) + 1} is missing (NaN or null)"
             )
-    cells = table.cells(frame)
     labels = [frame[column] for column in columns]
+    cells = table.encode(labels)
     if (cells == UNKNOWN).any():
         check_order(table, labels)
         if known:
@@ -191,8 +194,8 @@ def check_type(table: Table, axis: int, label: Any) -> None:
     vocabulary = table.vocabularies[axis]
     twin = _find_twin(vocabulary, label)
     if twin is not None:
-        _, ours = _name_type(vocabulary.labels.dtype)
-        its, _ = _name_type(column_of("label", [label]).dtype)
+        _, ours = name_type(vocabulary.labels.dtype)
+        its, _ = name_type(column_of("label", [label]).dtype)
         raise InputError(
             f"labels of {table.axes[axis]!r} are {ours}, but {label!r} is {its}; did you mean "
             f"{twin!r}?"
@@ -233,7 +236,7 @@ def warn_of_unknown_labels(table: Table, labels: Sequence[pl.Series], cells: Ind
             continue
         unknown = Vocabulary.of(column.filter(pl.Series(codes == UNKNOWN)))[0].labels
         count, total = len(unknown), len(Vocabulary.of(column)[0])
-        hint = suggest_label(vocabulary, unknown[0]) or _compare_types(vocabulary, unknown)
+        hint = suggest_label(vocabulary, unknown[0]) or compare_types(vocabulary, unknown)
         sentences.append(
             f"{count:,} of {format_count(total, 'label')} of {axis!r} "
             f"{'is' if count == 1 else 'are'} not in the table, such as {unknown[0]!r}{hint}"
@@ -273,24 +276,3 @@ def _find_twin(vocabulary: Vocabulary, label: Any) -> Any:
         if vocabulary.encode(column_of("label", [candidate]))[0] != UNKNOWN:
             return candidate
     return None
-
-
-def _compare_types(vocabulary: Vocabulary, unknown: pl.Series) -> str:
-    """Say that labels are of another type than those of the table, or nothing."""
-    (_, theirs), (_, ours) = _name_type(unknown.dtype), _name_type(vocabulary.labels.dtype)
-    return "" if theirs == ours else f": they are {theirs}, but those of the table are {ours}"
-
-
-def _name_type(kind: pl.DataType) -> tuple[str, str]:
-    """Name the type of one label and of several in plain words."""
-    if kind in (pl.String, pl.Categorical, pl.Enum):
-        return "text", "texts"
-    if kind.is_integer():
-        return "a whole number", "whole numbers"
-    if kind.is_numeric():
-        return "a number", "numbers"
-    if kind.is_temporal():
-        return "a date", "dates"
-    if kind == pl.Boolean:
-        return "a boolean", "booleans"
-    return "of another type", "of several types"

@@ -11,6 +11,7 @@ import numpy as np
 from exchangeable.arrays.cells import UNKNOWN, Cells, Index, cell_keys
 from exchangeable.completion.fit import Fitted, check_size
 from exchangeable.completion.inputs import check_columns
+from exchangeable.data.column_roles import match_axes
 from exchangeable.data.features import TableFeatures
 from exchangeable.data.frames import frame_of
 from exchangeable.data.negatives import draw_negatives_beside, observed_cells, ranked_cells
@@ -32,9 +33,9 @@ def read_new_cells(
 ) -> Table:
     """Read further cells as a table of its own, with the columns of the first one."""
     frame, kind = frame_of(X)
-    axes = list(table.label_columns(frame))
-    if y is not None and (kind == "numpy" or axes != list(table.axes)):
+    if y is not None and (kind == "numpy" or None in match_axes(table.axes, frame.columns)):
         check_columns(table, frame)
+    axes = table.label_columns(frame)
     value = table.value_name if y is None and table.value_name in frame.columns else None
     time = table.time_name if table.time_name in frame.columns else None
     added = Table.of(X, y, axes=axes, value=value, time=time, duplicates=duplicates, times=times)

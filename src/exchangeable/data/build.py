@@ -14,9 +14,17 @@ import polars as pl
 from exchangeable.arrays.cells import Floats, Index
 from exchangeable.data.column_roles import Roles, guess_roles
 from exchangeable.data.columns import Columns
+from exchangeable.data.doubts import (
+    FIRST_ROWS,
+    WIDE_CASE,
+    doubt_columns,
+    doubt_table,
+    number_columns,
+    suspect_wide,
+)
 from exchangeable.data.duplicates import Rows, merge_duplicates
 from exchangeable.data.frames import frame_of, parse_times, times_column, times_of
-from exchangeable.data.numerals import Numerals
+from exchangeable.data.numerals import Numerals, may_have_thousands_points
 from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table, free_name
@@ -25,13 +33,12 @@ from exchangeable.data.wide import (
     WideForm,
     detect_wide,
     may_be_wide,
-    parquet_starts_wide,
     starts_wide,
 )
 from exchangeable.errors import InputError
 from exchangeable.files import bad_lines, text, text_parser
 from exchangeable.files.encoding import to_utf8
-from exchangeable.files.parquet import is_parquet, read_whole
+from exchangeable.files.parquet import is_parquet, read_start, read_whole
 from exchangeable.files.source import Source, open_source
 from exchangeable.files.text import TextFile
 from exchangeable.files.typed import is_excel, read_typed
@@ -39,9 +46,8 @@ from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Scale
 
 _DEFAULTS = TableOptions()
-
-MIN_SINGLE_CELLS = 5
-"""Rows of a table from which on members that all have one cell are worth a warning."""
+MIN_AXES = 2
+"""Columns of labels that are left where one that equals the values is not an axis."""
 
 
 def table_from_file(path: str | Path, options: TableOptions = _DEFAULTS) -> Table:
@@ -76,11 +82,14 @@ def _table_from_parquet(name: str, source: Source, options: TableOptions) -> Tab
     """Read a Parquet file block by block."""
     columns = Columns.of_parquet(name, source)
     titles = list(columns.types)
-    if may_be_wide(titles, options, titled=True) and parquet_starts_wide(name, source, options):
-        wide = detect_wide(name, read_whole(name, source), options, titled=True)
-        if wide is not None:
-            return _table_from_wide(name, wide, "polars", options)
-    roles = guess_roles(name, list(columns.types), options, titled=True)
+    if may_be_wide(titles, options, titled=True):
+        start = read_start(name, source, FIRST_ROWS)
+        if starts_wide(name, start, options, titled=True):
+            wide = detect_wide(name, read_whole(name, source), options, titled=True)
+            if wide is not None:
+                return _table_from_wide(name, wide, "polars", options)
+    numbers = frozenset(title for title, kind in columns.types.items() if kind.is_numeric())
+    roles = guess_roles(name, titles, options, titled=True, numbers=numbers)
     if roles.time_is_guessed and roles.time is not None:
         first = next(columns.blocks(roles.time), None)
         if first is None or parse_times(first) is None:
@@ -96,13 +105,19 @@ def table_from_text(file: TextFile, options: TableOptions = _DEFAULTS) -> Table:
     layout = file.layout
     if options.skip_bad_lines:
         file = bad_lines.without_bad_lines(file)
-    if may_be_wide(layout.columns, options, titled=layout.header) and starts_wide(file, options):
-        texts, _ = text_parser.parse_rows(file, dict.fromkeys(layout.columns, pl.String))
-        commas = layout.may_have_decimal_commas
-        wide = detect_wide(layout.name, texts, options, titled=layout.header, guess_commas=commas)
-        if wide is not None:
-            return _table_from_wide(layout.name, wide, "polars", options)
-    roles = guess_roles(layout.name, layout.columns, options, titled=layout.header)
+    start = text_parser.parse_start(file, FIRST_ROWS)
+    if may_be_wide(layout.columns, options, titled=layout.header):
+        form: dict[str, Any] = {
+            "titled": layout.header,
+            "guess_commas": layout.may_have_decimal_commas,
+        }
+        if starts_wide(layout.name, start, options, **form):
+            texts, _ = text_parser.parse_rows(file, dict.fromkeys(layout.columns, pl.String))
+            wide = detect_wide(layout.name, texts, options, **form)
+            if wide is not None:
+                return _table_from_wide(layout.name, wide, "polars", options)
+    numbers = frozenset() if start is None else number_columns(start)
+    roles = guess_roles(layout.name, layout.columns, options, titled=layout.header, numbers=numbers)
     numerals = replace(
         _numerals(layout.name, roles, options, titled=layout.header),
         from_text=True,
@@ -127,6 +142,11 @@ def _read_values(
 ) -> tuple[pl.DataFrame, TextFile]:
     """Convert the column of values to numbers; leave out rows where it is none, if asked."""
     name = file.layout.name
+    column = frame[value]
+    if numerals.doubts_points and column.dtype.is_float() and may_have_thousands_points(column):
+        texts, _ = text_parser.parse(file, {value: pl.String})
+        kept = slice(None) if file.kept_rows is None else file.kept_rows
+        frame = frame.with_columns(texts[value][kept])
     if not skip:
         where = Columns.of_frame(name, frame, file).where
         return frame.with_columns(numerals.convert(name, frame[value], where)), file
@@ -142,17 +162,20 @@ def table_from_frame(
     """Convert a frame, an array or a sparse matrix; with ``values`` every column is an axis."""
     frame, native = frame_of(data)
     titled = native not in ("numpy", "scipy") or values is not None
+    notes: tuple[str, ...] = ()
     if values is not None and options.wide:
         raise InputError("a wide table holds its own values, but others came beside it")
     if values is not None:
-        frame, options = _with_values(frame, np.asarray(values), options)
+        array = np.asarray(values)
+        frame, options, notes = _with_values(frame, array, options, titled=native != "numpy")
     if times is not None:
         frame, options = _with_times(frame, times, options)
     if native != "scipy":
         wide = detect_wide("data", frame, options, titled=titled)
         if wide is not None:
             return _table_from_wide("data", wide, native, options)
-    return _table_from_columns("data", frame, native, options, titled=titled)
+    table = _table_from_columns("data", frame, native, options, titled=titled)
+    return replace(table, found=(*table.found[:1], *notes, *table.found[1:]))
 
 
 def _table_from_wide(name: str, wide: WideForm, native: str, options: TableOptions) -> Table:
@@ -162,7 +185,7 @@ def _table_from_wide(name: str, wide: WideForm, native: str, options: TableOptio
     others = OtherColumns.of_frame(cells, cells.columns)
     numerals = Numerals.of(name, options)
     table = _build(Columns.of_frame(name, cells), others, native, roles, options, numerals)
-    found = (str(wide), *wide.notes, table.summary())
+    found = (str(wide), *wide.notes, *doubt_columns(wide.columns, wide.values), table.summary())
     return replace(table, others=None, wide=wide, found=found)
 
 
@@ -170,7 +193,8 @@ def _table_from_columns(
     name: str, frame: pl.DataFrame, native: str, options: TableOptions, *, titled: bool
 ) -> Table:
     """Find the roles of a frame's columns, and convert values and times to numbers."""
-    roles = guess_roles(name, frame.columns, options, titled=titled)
+    numbers = number_columns(frame)
+    roles = guess_roles(name, frame.columns, options, titled=titled, numbers=numbers)
     others = OtherColumns.of_frame(frame, roles.returned)
     numerals = _numerals(name, roles, options, titled=titled)
     columns = {axis: frame[axis] for axis in roles.axes}
@@ -211,17 +235,30 @@ def table_from_cells(
 
 
 def _with_values(
-    frame: pl.DataFrame, values: np.ndarray[Any, Any], options: TableOptions
-) -> tuple[pl.DataFrame, TableOptions]:
-    """Add a column of values that came apart from the labels."""
+    frame: pl.DataFrame, values: np.ndarray[Any, Any], options: TableOptions, *, titled: bool
+) -> tuple[pl.DataFrame, TableOptions, tuple[str, ...]]:
+    """Add a column of values that came apart from the labels; a titled one may hold them, too."""
     if values.shape != (len(frame),):
         raise InputError(
             f"values must be one per row, {len(frame)} in all, but have shape {values.shape}"
         )
-    axes = tuple(frame.columns) if options.axes is None else options.axes
-    value = "value" if options.value is None else options.value
-    frame = frame.with_columns(column_of(str(value), values))
-    return frame, replace(options, axes=axes, value=value)
+    column = column_of(str("value" if options.value is None else options.value), values)
+    same = _find_equal(frame, column) if titled and options.axes is None else None
+    axes = tuple(c for c in frame.columns if c != same) if options.axes is None else options.axes
+    if same is not None and options.value is None:
+        column = column.rename(same)
+    note = f"{same!r} holds the values once more, and is not taken for an axis; axes= names all"
+    notes = () if same is None else (note,)
+    return frame.with_columns(column), replace(options, axes=axes, value=column.name), notes
+
+
+def _find_equal(frame: pl.DataFrame, values: pl.Series) -> str | None:
+    """Return the column that holds the values once more, if two others may be axes."""
+    if not values.dtype.is_numeric() or len(frame.columns) < MIN_AXES + 1:
+        return None
+    numeric = [column for column in frame if column.dtype.is_numeric()]
+    equal = [column.name for column in numeric if column.eq_missing(values).all()]
+    return equal[-1] if equal else None
 
 
 def _with_times(
@@ -277,8 +314,10 @@ def _build(
         vocabularies = tuple(future.result() for future in numbering)
     if values is None:
         values = np.ones(columns.rows)
+    suspected = suspect_wide(roles, options, vocabularies, columns.rows)
+    advice = f"{WIDE_CASE}, choose wide=True, otherwise " if suspected else ""
     rows, source, values, merge_notes = merge_duplicates(
-        columns, others, index, values, vocabularies, duplicates
+        columns, others, index, values, vocabularies, duplicates, advice
     )
     index = index[rows]
     table = Table(
@@ -298,20 +337,9 @@ def _build(
     file = columns.file
     skipped = (f"{format_count(file.bad, 'bad line')} skipped",) if file and file.bad else ()
     notes = (*(file.notes if file else ()), *numerals.notes, *skipped, *merge_notes)
-    if roles.value_is_guessed and len(roles.ignored) > 1:
-        notes = (*notes, "if every column is a member of its own, wide=True reads them all")
-    return replace(table, found=(str(roles), *notes, *_single_cells(table), table.summary()))
-
-
-def _single_cells(table: Table) -> tuple[str, ...]:
-    """Warn of an axis that numbers the rows: nothing can be learnt about its members."""
-    if table.order < 2 or len(table.values) < MIN_SINGLE_CELLS:
-        return ()
-    return tuple(
-        f"every member of {axis!r} has one cell, as if it numbered the rows; axes= names others"
-        for axis, size in zip(table.axes, table.shape, strict=True)
-        if size == len(table.values)
-    )
+    if suspected:
+        notes = (f"{WIDE_CASE}, wide=True reads them all", *notes)
+    return replace(table, found=(str(roles), *notes, *doubt_table(table, roles), table.summary()))
 
 
 def _select_rows(others: OtherColumns, rows: Rows) -> OtherColumns:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from exchangeable.data.options import TableOptions
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, InputWarning
 from exchangeable.files.column_names import (
     GUESSED_TIME_NAMES,
     MEMBER_NAMES,
+    POSSIBLE_VALUE_NAMES,
     TIME_NAMES,
     VALUE_NAMES,
 )
@@ -28,6 +31,8 @@ class Roles:
     """Whether a column that holds no times is ignored rather than refused."""
     value_is_guessed: bool = False
     """Whether the value is the column after the labels, with a title that says nothing."""
+    numbers: frozenset[str] = frozenset()
+    """Columns that hold numbers, as far as their first rows tell."""
 
     @property
     def returned(self) -> tuple[str | None, ...]:
@@ -50,12 +55,25 @@ class Roles:
         return "; ".join([*parts, *([f"ignored: {', '.join(ignored)}"] if ignored else [])])
 
 
-def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, titled: bool) -> Roles:
-    """Take the roles that the options name; guess others by header, or else by position."""
+def guess_roles(
+    name: str,
+    columns: Sequence[str],
+    options: TableOptions,
+    *,
+    titled: bool,
+    numbers: frozenset[str] = frozenset(),
+) -> Roles:
+    """Take the roles that the options name; guess others by header, or else by position.
+
+    ``numbers`` are the columns that hold numbers, as far as their first rows tell.
+    """
     axes = options.axes
     if len(columns) < 2 and axes is None:
         raise InputError(f"{name}: two columns or more are needed, but there is {len(columns)}")
     lower = {c: c.strip().lower() for c in columns}
+    # Beside x, y is a coordinate.
+    names = VALUE_NAMES - {"y"} if "x" in lower.values() else VALUE_NAMES
+    possible = [c for c in columns if titled and lower[c] in POSSIBLE_VALUE_NAMES]
     value = None if options.value is None else find_column(name, columns, options.value)
     time = find_column(name, columns, options.time) if options.time else None
     if axes is not None:
@@ -63,7 +81,10 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
     else:
         members = [c for c in columns if titled and lower[c] in MEMBER_NAMES]
         free = [
-            c for c in columns if c not in (value, time) and not (titled and _is_no_label(lower[c]))
+            c
+            for c in columns
+            if c not in (value, time)
+            and not (titled and _is_no_label(lower[c], names | POSSIBLE_VALUE_NAMES))
         ]
         labels = members if len(members) >= 2 else free[:2]
     if not labels and axes is not None:
@@ -84,22 +105,25 @@ def guess_roles(name: str, columns: Sequence[str], options: TableOptions, *, tit
         value = None  # what is counted has no value
     elif value is None:
         rest = [c for c in columns if c not in labels and c != time]
-        scored = [c for c in rest if titled and lower[c] in VALUE_NAMES]
+        scored = [c for c in rest if titled and lower[c] in names]
         after = list(columns)[max(columns.index(c) for c in labels) + 1 :]
         timeless = [c for c in rest if c in after and not (titled and lower[c] in TIME_NAMES)]
-        guess = scored or timeless
+        titles = [c for c in possible if c in rest]
+        before = [c for c in timeless if c in numbers] if titles else timeless
+        guess = scored or before or titles
         value = guess[0] if guess else None
-        value_is_guessed = not scored
+        value_is_guessed = not scored and value not in possible
     guessed = options.time is None and titled
     if guessed:
         rest = [c for c in columns if c not in labels and c != value]
         time = next((c for c in rest if lower[c] in GUESSED_TIME_NAMES), None)
-    return Roles(tuple(columns), tuple(labels), value, time, guessed, value_is_guessed)
+    return Roles(tuple(columns), tuple(labels), value, time, guessed, value_is_guessed, numbers)
 
 
-def _is_no_label(title: str) -> bool:
+def _is_no_label(title: str, value_names: Container[str]) -> bool:
     """Whether a title in lower case says that a column holds values, times or row numbers."""
-    return title in VALUE_NAMES | TIME_NAMES or not title or title.startswith("unnamed:")
+    is_named = title in value_names or title in TIME_NAMES
+    return is_named or not title or title.startswith("unnamed:")
 
 
 def find_column(name: str, columns: Sequence[str], choice: str | int) -> str:
@@ -114,3 +138,57 @@ def find_column(name: str, columns: Sequence[str], choice: str | int) -> str:
             f"{did_you_mean(text, columns)}"
         )
     return columns[number - 1]
+
+
+def match_axes(axes: Sequence[str], columns: Sequence[str]) -> tuple[str | None, ...]:
+    """Return the column that is called as each axis, None where there is none.
+
+    A title is the same in capitals, in the plural and with "id" at its end. One that is the same
+    as several others in this way is taken as it is written.
+    """
+    stems = {column: _stem(column) for column in columns if column not in axes}
+    wanted = {axis: _stem(axis) for axis in axes if axis not in columns}
+    unique = {
+        axis: [column for column, its in stems.items() if its == stem]
+        for axis, stem in wanted.items()
+        if list(wanted.values()).count(stem) == 1
+    }
+    alike = {axis: matches[0] for axis, matches in unique.items() if len(matches) == 1}
+    return tuple(axis if axis in columns else alike.get(axis) for axis in axes)
+
+
+def find_label_columns(axes: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the column of each axis: by its title, or by position if no title is an axis.
+
+    Warn of titles that are those of something else.
+    """
+    matched = tuple(column for column in match_axes(axes, columns) if column is not None)
+    if len(matched) == len(axes):
+        return matched
+    if matched or len(columns) < len(axes):
+        raise InputError(
+            f"cells must have a column for each of {len(axes)} axes ({', '.join(axes)}), but have "
+            f"{len(columns)}: {', '.join(columns)}"
+        )
+    first = tuple(columns[: len(axes)])
+    if not all(map(is_automatic, first)) and not all(map(is_automatic, axes)):
+        pairs = [f"{column!r} for {axis!r}" for column, axis in zip(first, axes, strict=True)]
+        warnings.warn(
+            f"no column of the cells is called as an axis: they are taken by position, "
+            f"{', '.join(pairs)}",
+            InputWarning,
+            stacklevel=6,
+        )
+    return first
+
+
+def is_automatic(title: str) -> bool:
+    """Whether a title only counts the columns, as those of arrays and of files without titles."""
+    return re.fullmatch(r"((column|axis|row)[ _])?\d*", title) is not None
+
+
+def _stem(title: str) -> str:
+    """Return what films, Film, film_id and filmId have in common."""
+    lower = title.strip().lower()
+    word = re.sub(r"[ _-]?ids?$", "", lower)
+    return re.sub(r"(?:e?s)*e?$", "", re.sub("y$", "i", word)) or lower

@@ -31,10 +31,12 @@ def merge_duplicates(
     values: Floats,
     vocabularies: Sequence[Vocabulary],
     duplicates: Duplicates,
+    advice: str = "",
 ) -> tuple[Rows, Rows, Floats, tuple[str, ...]]:
     """Merge rows of the same cell, so that each cell has one value.
 
-    Returns the rows that stay, the rows that their times come from, their values, and notes.
+    Returns the rows that stay, the rows that their times come from, their values, and notes. An
+    error has ``advice`` before that about duplicates, unless a column may be an axis.
     """
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
     if math.prod(shape) > 2**63 - 1:
@@ -50,11 +52,15 @@ def merge_duplicates(
     if duplicates == "error":
         row = int(rows[int((~key.is_first_distinct()).arg_true()[0])])
         labels = [v.decode(index[row : row + 1, a])[0] for a, v in enumerate(vocabularies)]
-        advice = _axis_advice(others, [v.labels.name for v in vocabularies], rows, key)
+        advice = _axis_advice(others, [v.labels.name for v in vocabularies], rows, key) or advice
+        choices = (
+            "duplicates= merges them by mean, last, first, max, sum or count (how often each comes)"
+        )
+        if (values[rows] == 1).all():  # pairs without a value, for one
+            choices += "; scale='positives' beside it keeps a ranking"
         raise InputError(
             f"{columns.name}: {columns.where(row)}: every cell may come once, but "
-            f"{tuple(labels)} comes again; {advice}choose duplicates mean, last, first, max, sum "
-            f"or count (how often each comes)"
+            f"{tuple(labels)} comes again; {advice}{choices}"
         )
     frame = pl.DataFrame({"key": key, "value": values[rows], "row": rows})
     value, row_number = pl.col("value"), pl.col("row")

@@ -14,7 +14,7 @@ from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.data.feature_columns import FeatureColumn, fit_column, similarity_components
 from exchangeable.data.frames import frame_of
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import Vocabulary
+from exchangeable.data.vocabulary import Vocabulary, compare_types
 from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def _rows_of(
     in_table = codes != UNKNOWN
     rows, codes = frame.filter(pl.Series(in_table)), codes[in_table]
     if not len(codes):
-        raise InputError(f"features must be of the axis' members, but {column!r} has none")
+        types = compare_types(vocabulary, frame[column])
+        raise InputError(f"features must be of the axis' members, but {column!r} has none{types}")
     if len(np.unique(codes)) != len(codes):
         raise InputError(f"features must have a row per member, but some in {column!r} repeat")
     return rows, codes, column

@@ -12,7 +12,13 @@ import polars as pl
 from exchangeable.data.frames import parse_dates
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
-from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS, WITH_UNIT
+from exchangeable.files.value_words import (
+    MINUS,
+    MISSING_WORDS,
+    OTHER_TRUTH_WORDS,
+    TRUTH_WORDS,
+    WITH_UNIT,
+)
 from exchangeable.runtime.phrases import format_count
 
 _COMMA = r"^[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?$"
@@ -63,6 +69,11 @@ class Numerals:
         """Whether numbers may be parsed from text by polars, which is fast."""
         return self.decimal != ","
 
+    @property
+    def doubts_points(self) -> bool:
+        """Whether points may separate thousands, since a comma may be the decimal mark."""
+        return self.guess_commas and self.decimal is None
+
     def convert(self, name: str, column: pl.Series, where: Where = name_row) -> pl.Series:
         """Convert a column to floats, null where a value is missing; raise at the first other text.
 
@@ -72,7 +83,8 @@ class Numerals:
         if wrong.any():
             row = int(wrong.arg_max() or 0)
             mostly = int(wrong.sum()) * 2 > len(column) - column.null_count()
-            advice = self._advise(str(column[row]), column.name, mostly)
+            words = column.filter(wrong).unique(maintain_order=True) if mostly else column[:0]
+            advice = self._advise(str(column[row]), column.name, words.to_list())
             raise InputError(
                 f"{name}: {where(row)}: a number is needed in {column.name!r}, but this is "
                 f"{_shorten(str(column[row]))!r}{advice}"
@@ -90,6 +102,11 @@ class Numerals:
             column = column.cast(pl.String)
         if column.dtype == pl.String:
             return self._split_texts(column)
+        if column.dtype == pl.Duration:
+            raise InputError(
+                f"{name}: numbers are needed in {column.name!r}, but it holds durations; convert "
+                f"them to a number of days or seconds"
+            )
         if column.dtype.is_temporal():
             raise InputError(
                 f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}; "
@@ -120,7 +137,7 @@ class Numerals:
         return tuple(notes)
 
     def _split_texts(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
-        text = column.str.strip_chars()
+        text = column.str.strip_chars().str.replace(f"^{MINUS}", "-")
         text = text.set(text == "", None)
         missing = text.str.to_lowercase().is_in(MISSING_WORDS) | text.is_in(list(self.missing))
         missing = missing.fill_null(False)
@@ -135,6 +152,8 @@ class Numerals:
         truth = truths.is_not_null()
         wrong = text.is_not_null() & ~truth & ~numbers.is_finite().fill_null(False)
         wrong &= ~self._is_named(self._parse(text))
+        if self.doubts_points:
+            wrong |= _find_thousands_points(text)
         self.truths_seen.update(_count(text.filter(truth)))
         other = numbers.is_not_null() & ~numbers.is_in([0.0, 1.0])
         self.other_numbers |= bool((other & ~wrong).any())
@@ -161,8 +180,8 @@ class Numerals:
         self.missing_seen.update({f"{number:g}": count for number, count in counts})
         return numbers.set(named, None)
 
-    def _advise(self, text: str, column: str, mostly: bool) -> str:
-        """Say what to do about a value that is no number."""
+    def _advise(self, text: str, column: str, words: list[str]) -> str:
+        """Say what to do about a value that is no number; ``words`` are all, if most are none."""
         stripped = text.strip()
         if stripped.lower() in TRUTH_WORDS:
             return " among numbers"
@@ -171,9 +190,14 @@ class Numerals:
         if not self.of_table:
             return ""
         if _THOUSANDS.fullmatch(stripped):
-            doubt = self.decimal is None and stripped.count(",") == 1 and "." not in stripped
-            other = f", or choose decimal=',' if it is {stripped.replace(',', '.')}"
-            return f"; write it without thousands separators{other if doubt else ''}"
+            marks = re.findall("[,.]", stripped)
+            doubt = self.decimal is None and len(marks) == 1
+            other = (
+                f", or choose decimal={marks[0]!r} if it is {stripped.replace(',', '.')}"
+                if doubt
+                else ""
+            )
+            return f"; write it without thousands separators{other}"
         if self.decimal == "," and "." in stripped:
             return "; the decimal mark is a comma"
         if re.match(_COMMA, stripped):
@@ -182,7 +206,10 @@ class Numerals:
             return f"; time={column!r} takes it for times, and value= names the values"
         if WITH_UNIT.fullmatch(stripped):
             return "; write the number without its unit or sign"
-        if mostly and self.advice:
+        truths = {str(word).strip().lower() for word in words} <= OTHER_TRUTH_WORDS
+        if truths and len(words) in (1, 2):
+            return f"; write 1 and 0 in the place of {_list([repr(word) for word in words])}"
+        if words and self.advice:
             return f"; {self.advice}"
         if re.search("[0-9]", stripped):
             return "; write a plain number"
@@ -196,6 +223,24 @@ def _has_decimal_commas(text: pl.Series) -> bool:
     if not comma.any() or not (comma | text.str.contains(_WHOLE)).all():
         return False
     return not text.filter(comma).str.contains(r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$").all()
+
+
+def may_have_thousands_points(numbers: pl.Series) -> bool:
+    """Whether numbers may have been written with points between thousands, as 1.234 and 950 are."""
+    sizes = numbers.drop_nulls().abs().to_numpy()
+    if not len(sizes) or sizes.max() >= 1000 or not (sizes > 99).any():
+        return False
+    whole = sizes % 1 == 0
+    return not whole.all() and bool((whole | (sizes >= 1)).all())
+
+
+def _find_thousands_points(text: pl.Series) -> pl.Series:
+    """Mark values such as 1.234, if all with a point are written so and others are above 99."""
+    pointed = text.str.contains(".", literal=True).fill_null(False)
+    thousands = text.str.contains(r"^[+-]?[1-9][0-9]{0,2}\.[0-9]{3}$").fill_null(False)
+    others = text.filter(~pointed).cast(pl.Float64, strict=False).abs()
+    meant = pointed.any() and (thousands | ~pointed).all() and others.is_between(100, 999).any()
+    return thousands if meant else pl.repeat(False, len(text), eager=True)
 
 
 def _count(text: pl.Series) -> dict[str, int]:

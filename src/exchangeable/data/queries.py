@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from exchangeable.arrays.cells import Floats
+from exchangeable.data.column_roles import match_axes
 from exchangeable.data.frames import times_of
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table
@@ -21,7 +22,7 @@ from exchangeable.files.typed import is_excel, read_typed
 def read_queries(
     path: Path, table: Table, encoding: str | None = None
 ) -> tuple[pl.DataFrame, Floats | None, OtherColumns]:
-    """Read the labels of cells, in columns named as the axes or else the first, and the others.
+    """Read the labels of cells, in columns called as the axes or else the first, and the others.
 
     Times are those of the table's time column (R,), NaN where a row has none; None without it.
     """
@@ -59,8 +60,8 @@ def _read_text(name: str, source: Source, table: Table) -> pl.DataFrame:
     """Read all columns as text; the first line is a header if it names an axis, or looks so."""
     headless = text.detect_layout(name, source, header=False)
     first, _ = parse(headless, dict.fromkeys(headless.layout.columns, pl.String))
-    titles = {str(title).strip() for title in first.row(0)}
-    if titles & set(table.axes):
+    titles = [str(title).strip() for title in first.row(0)]
+    if set(titles) & set(table.axes) or None not in match_axes(table.axes, titles):
         file = text.detect_layout(name, source, header=True)
     else:
         try:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, Mask, cell_keys
 from exchangeable.data.cell_order import sort_by_cell
+from exchangeable.data.column_roles import find_label_columns
 from exchangeable.data.frames import frame_of, native_frame
 from exchangeable.data.options import Duplicates as Duplicates
 from exchangeable.data.options import TableOptions, missing_texts
@@ -269,11 +270,12 @@ class Table:
     def cells(self, data: Any) -> Index:
         """Encode labelled cells, (Q, D); ``UNKNOWN`` for members that the table does not have."""
         frame, _ = frame_of(data)
-        codes = [
-            vocabulary.encode(frame[column])
-            for vocabulary, column in zip(self.vocabularies, self.label_columns(frame), strict=True)
-        ]
-        return np.stack(codes, axis=1)
+        return self.encode([frame[column] for column in self.label_columns(frame)])
+
+    def encode(self, labels: Sequence[pl.Series]) -> Index:
+        """Encode a column of labels for each axis, (Q, D)."""
+        pairs = zip(self.vocabularies, labels, strict=True)
+        return np.stack([vocabulary.encode(column) for vocabulary, column in pairs], axis=1)
 
     def parse_labels(self, labels: pl.DataFrame) -> pl.DataFrame:
         """Convert labels from a text, a column per axis, to the types of the table's own."""
@@ -281,17 +283,8 @@ class Table:
         return pl.DataFrame([vocabulary.parse(column) for column, vocabulary in pairs])
 
     def label_columns(self, frame: pl.DataFrame) -> tuple[str, ...]:
-        """Find the label column of each axis: by name, or by position if no name is there."""
-        named = [axis for axis in self.axes if axis in frame.columns]
-        if len(named) == self.order:
-            return self.axes
-        if named or len(frame.columns) < self.order:
-            raise InputError(
-                f"cells must have a column for each of {self.order} axes "
-                f"({', '.join(self.axes)}), but have {len(frame.columns)}: "
-                f"{', '.join(frame.columns)}"
-            )
-        return tuple(frame.columns[: self.order])
+        """Find the label column of each axis: by its title, or by position if no title is one."""
+        return find_label_columns(self.axes, frame.columns)
 
     def positions(self, data: Any) -> Index:
         """Find labelled cells among the observed ones; each must be there."""

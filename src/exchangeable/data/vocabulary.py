@@ -256,7 +256,10 @@ def _factorize(column: pl.Series, codes: Index) -> pl.Series | None:
 def column_of(name: str, values: Iterable[object]) -> pl.Series:
     """Make a column of any labels; mixed types stay what they are."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
-        return pl.Series(name, values)  # nanoseconds have no equal in Python
+        # Nanoseconds have no equal in Python, and some coarse units none in polars.
+        units = np.datetime_data(values.dtype)[0]
+        fits = units in ("ms", "us", "ns") or values.dtype.kind + units == "MD"
+        return pl.Series(name, values if fits else values.astype(f"{values.dtype.kind}8[us]"))
     if isinstance(values, np.ndarray) and values.dtype.kind in "if":  # without a list of them
         return pl.Series(name, values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
     listed = [value.item() if isinstance(value, np.generic) else value for value in values]
@@ -299,3 +302,24 @@ def _is_missing(label: object) -> bool:
     if label is None or type(label).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(label, float) and label != label
+
+
+def compare_types(vocabulary: Vocabulary, unknown: pl.Series) -> str:
+    """Say that labels are of another type than those of the table, or nothing."""
+    (_, theirs), (_, ours) = name_type(unknown.dtype), name_type(vocabulary.labels.dtype)
+    return "" if theirs == ours else f": they are {theirs}, but those of the table are {ours}"
+
+
+def name_type(kind: pl.DataType) -> tuple[str, str]:
+    """Name the type of one label and of several in plain words."""
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        return "text", "texts"
+    if kind.is_integer():
+        return "a whole number", "whole numbers"
+    if kind.is_numeric():
+        return "a number", "numbers"
+    if kind.is_temporal():
+        return "a date", "dates"
+    if kind == pl.Boolean:
+        return "a boolean", "booleans"
+    return "of another type", "of several types"

@@ -5,11 +5,8 @@ They are read as cells, one for each pair, and written back in the same form.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,16 +18,12 @@ from exchangeable.data.options import TableOptions
 from exchangeable.data.table import free_name
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
-from exchangeable.files import parquet, text_parser
 from exchangeable.files.column_names import KNOWN_NAMES
-from exchangeable.files.source import Source
-from exchangeable.files.text import TextFile
 from exchangeable.runtime.phrases import format_count
 
 MIN_COLUMNS = 3
 """Columns of values from which on a table is taken for a wide one by itself."""
 MIN_ROWS = 3
-_FIRST_ROWS = 200
 _LONG_NAMES = KNOWN_NAMES | {
     *("client", "sku", "shop", "store", "order", "session", "device", "sensor"),
     *("price", "amount", "quantity", "qty", "spent", "total", "hour", "minute", "second"),
@@ -132,30 +125,21 @@ def detect_wide(
     return _find_form(name, frame, options, new_numerals, titled=titled)
 
 
-def starts_wide(file: TextFile, options: TableOptions) -> bool:
-    """Whether the first rows of a text file allow that it is wide: all of them take longer."""
-    if options.wide or file.row_lines is not None:
+def starts_wide(
+    name: str,
+    start: pl.DataFrame | None,
+    options: TableOptions,
+    *,
+    titled: bool,
+    guess_commas: bool | None = None,
+) -> bool:
+    """Whether the first rows of a file allow that it is wide: all of them take longer.
+
+    They are None where they cannot be read alone, so that only all rows tell.
+    """
+    if options.wide or start is None or len(start) < MIN_ROWS:
         return True
-    layout, source = file.layout, file.source
-    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as lines:
-        start = b"".join(islice(lines, _FIRST_ROWS))
-    try:
-        types: dict[str, Any] = dict.fromkeys(layout.columns, pl.String)
-        texts, _ = text_parser.parse_rows(replace(file, source=start), types)
-    except InputError:
-        return True  # a line is bad, or a field goes over several: all rows will tell
-    commas = layout.may_have_decimal_commas
-    return (
-        len(texts) < MIN_ROWS
-        or detect_wide(layout.name, texts, options, titled=layout.header, guess_commas=commas)
-        is not None
-    )
-
-
-def parquet_starts_wide(name: str, source: Source, options: TableOptions) -> bool:
-    """Whether the first rows of a Parquet file, which may be long, allow that it is wide."""
-    start = parquet.read_start(name, source, _FIRST_ROWS)
-    return len(start) < MIN_ROWS or detect_wide(name, start, options, titled=True) is not None
+    return detect_wide(name, start, options, titled=titled, guess_commas=guess_commas) is not None
 
 
 def _find_form(
@@ -169,7 +153,7 @@ def _find_form(
     """Return the form of a wide table; None where it is not plain that it is one."""
     numbers: dict[str, pl.Series] = {}
     notes: list[str] = []
-    bad: dict[str, int] = {}
+    bad: dict[str, tuple[int, int]] = {}  # the first row that is no number, and how many
     has_commas = False
     for column in frame.columns:
         numerals = new_numerals()
@@ -177,7 +161,7 @@ def _find_form(
             continue
         converted, wrong = numerals.split(name, frame[column])
         if wrong.any():
-            bad[column] = int(wrong.arg_max() or 0)
+            bad[column] = int(wrong.arg_max() or 0), int(wrong.sum())
         else:
             numbers[column] = converted
             has_commas |= numerals.decimal == ","
@@ -188,7 +172,10 @@ def _find_form(
         label = _find_label(frame, numbers, titled=titled)
     columns = tuple(column for column in frame.columns if column in numbers and column != label)
     others = [c for c in frame.columns if c != label and c not in columns]
-    if options.wide is None and (others or not _is_plain(frame, numbers, columns, label)):
+    # Without labels, long rows would have fractions for labels: texts beside them are no values.
+    texts = label is None and all(2 * bad.get(c, (0, 0))[1] > len(frame) for c in others)
+    plain = (texts or not others) and _is_plain(frame, numbers, columns, label)
+    if options.wide is None and not plain:
         return None
     if not columns:
         raise InputError(f"{name}: a wide table needs columns of numbers, but there are none")
@@ -202,19 +189,21 @@ def _find_form(
                 f"another column of labels"
             )
     for column in others:
-        reason = (
-            f": row {bad[column] + 1} is {frame[column][bad[column]]!r}" if column in bad else ""
-        )
+        first = bad[column][0] if column in bad else None
+        reason = "" if first is None else f": row {first + 1} is {frame[column][first]!r}"
         notes.append(f"{column} is left as it is, since it holds more than numbers{reason}")
     values = np.stack([numbers[c].to_numpy().astype(np.float64) for c in columns], axis=1)
     return WideForm(frame, label, columns, values, has_commas, tuple(notes))
 
 
 def _find_label(frame: pl.DataFrame, numbers: dict[str, pl.Series], *, titled: bool) -> str | None:
-    """Return the column that names the rows: the first one, if it holds texts or numbers them."""
+    """Return the column that names the rows: the first one, if it holds texts or numbers them.
+
+    Texts that come again and again are a property of the rows.
+    """
     first = frame.columns[0]
     if first not in numbers:
-        return first
+        return first if 4 * frame[first].n_unique() > len(frame) else None
     title = first.strip().lower()
     called = titled and (title in KNOWN_NAMES or title in _ID_NAMES or title.endswith("id"))
     whole = not numbers[first].null_count() and bool((numbers[first] % 1 == 0).all())

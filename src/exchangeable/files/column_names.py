@@ -8,7 +8,8 @@ VALUE_NAMES = {
     "value",
     "score",
     "stars",
-    "weight",
+    "answer",
+    "response",
     "count",
     "plays",
     "affinity",
@@ -16,6 +17,8 @@ VALUE_NAMES = {
     "target",
     "y",
 }
+POSSIBLE_VALUE_NAMES = {"weight"}
+"""Titles of values where no other column holds numbers: a weight may be that of a row."""
 TIME_NAMES = {
     "timestamp",
     "day",
@@ -71,4 +74,4 @@ MEMBER_NAMES = {
 }
 GUESSED_TIME_NAMES = TIME_NAMES - {"day", "month", "year"}
 """Names of columns that are taken for the times of cells; a year may be that of a film."""
-KNOWN_NAMES = VALUE_NAMES | TIME_NAMES | MEMBER_NAMES
+KNOWN_NAMES = VALUE_NAMES | POSSIBLE_VALUE_NAMES | TIME_NAMES | MEMBER_NAMES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from encodings.aliases import aliases
 
 from exchangeable.errors import InputError
@@ -43,8 +44,7 @@ def decode(name: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise not_utf8(name, line) from None
+        raise _not_utf8(name, content, error.start) from None
 
 
 def decode_start(name: str, start: bytes) -> str:
@@ -52,13 +52,17 @@ def decode_start(name: str, start: bytes) -> str:
     try:
         return codecs.getincrementaldecoder("utf-8-sig")().decode(start)
     except UnicodeDecodeError as error:
-        raise not_utf8(name, start[: error.start].count(b"\n") + 1) from None
+        raise _not_utf8(name, start, error.start) from None
 
 
-def not_utf8(name: str, line: int) -> InputError:
+def _not_utf8(name: str, content: bytes, position: int) -> InputError:
+    line = content[:position].count(b"\n") + 1
+    # Latin-1 has no letters there, and the encoding of Windows has curly quotes, dashes and the
+    # euro.
+    encoding = "cp1252" if re.search(rb"[\x80-\x9f]", content) else "latin-1"
     return InputError(
         f"{name}: line {line}: text must be UTF-8, but this is not; convert the file, or choose "
-        f"encoding='latin-1', which reads most Western ones"
+        f"encoding={encoding!r}, which reads most Western ones"
     )
 
 

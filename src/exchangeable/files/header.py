@@ -7,7 +7,7 @@ import re
 from itertools import pairwise
 
 from exchangeable.files.column_names import KNOWN_NAMES
-from exchangeable.files.value_words import MISSING_WORDS, TRUTH_WORDS, WITH_UNIT
+from exchangeable.files.value_words import MINUS, MISSING_WORDS, TRUTH_WORDS, WITH_UNIT
 
 _AMOUNT = re.compile(r"\W?\d[\d.,:/']*\W?")  # $4, 40% or 1.234,5: a value, though no number
 _DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -18,7 +18,7 @@ def looks_like_header(rows: list[list[str]]) -> bool:
     titles = {title.strip().lower() for title in rows[0]}
     if len(titles & KNOWN_NAMES) >= 2:
         return True
-    if _numbers_columns(rows):
+    if _numbers_columns(rows) or _dates_columns(rows):
         return True
     # The column of row numbers that pandas writes has no title.
     if any(not title.strip() for title in rows[0][1:]):
@@ -44,6 +44,17 @@ def _numbers_columns(rows: list[list[str]]) -> bool:
     return (steps == {1} or known) and not any(_numbers_columns([row]) for row in rows[1:])
 
 
+def _dates_columns(rows: list[list[str]]) -> bool:
+    """Whether dates follow a first text, and no row has one in their place."""
+
+    def dates(row: list[str]) -> list[bool]:
+        return [_DATE.match(field) is not None for field in row]
+
+    titles = dates(rows[0])
+    several = len(titles) > 2 and all(titles[1:]) and not titles[0]
+    return several and len(rows) > 1 and not any(any(dates(row)[1:]) for row in rows[1:])
+
+
 def _is_title(title: str, below: list[str]) -> bool:
     """Whether a field is above numbers, dates, or words for yes and no, of which it is none."""
     fields = [field for field in below if field and field not in MISSING_WORDS]
@@ -60,6 +71,6 @@ def _is_title(title: str, below: list[str]) -> bool:
 def _is_numeral(field: str) -> bool:
     """Whether a field is a finite number; "nan" and "inf" are as likely to be labels."""
     try:
-        return math.isfinite(float(field.replace(",", ".", 1)))
+        return math.isfinite(float(field.replace(",", ".", 1).replace(MINUS, "-", 1)))
     except ValueError:
         return False

@@ -70,7 +70,7 @@ def _unpack(name: str, file: BinaryIO) -> bytes | None:
 
 def _unzip(name: str, file: BinaryIO) -> bytes | None:
     with zipfile.ZipFile(file) as archive:
-        files = [info for info in archive.infolist() if not info.is_dir()]
+        files = [info for info in archive.infolist() if not _is_of_the_system(info)]
         if any(info.filename == "xl/workbook.xml" for info in files):
             return None
         if len(files) != 1:
@@ -84,6 +84,12 @@ def _unzip(name: str, file: BinaryIO) -> bytes | None:
         if files[0].flag_bits & 1:
             raise InputError(f"{name}: the archive is encrypted; unpack it first")
         return archive.read(files[0])
+
+
+def _is_of_the_system(info: zipfile.ZipInfo) -> bool:
+    """Whether an entry of an archive is a folder, or one that macOS adds to every archive."""
+    path = Path(info.filename)
+    return info.is_dir() or "__MACOSX" in path.parts or path.name == ".DS_Store"
 
 
 def _neighbours(path: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import polars as pl
@@ -50,6 +51,18 @@ def parse_rows(file: TextFile, types: Types) -> tuple[pl.DataFrame, TextFile]:
     frame, file = parse(file, types)
     filled = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series()
     return filter_rows(frame, file, filled)
+
+
+def parse_start(file: TextFile, rows: int) -> pl.DataFrame | None:
+    """Parse the first lines as texts; None if one is bad, or a field goes over several lines."""
+    source, layout = file.source, file.layout
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as lines:
+        start = b"".join(islice(lines, layout.before_rows + rows))
+    try:
+        types: Types = dict.fromkeys(layout.columns, pl.String)
+        return parse_rows(replace(file, source=start, row_lines=None, kept_rows=None), types)[0]
+    except InputError:
+        return None
 
 
 def filter_rows(

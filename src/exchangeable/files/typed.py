@@ -74,6 +74,7 @@ def _read_excel(name: str, source: Source) -> pl.DataFrame:
 
 def _read_json(name: str, source: Source) -> pl.DataFrame:
     content = read_all(source).removeprefix(b"\xef\xbb\xbf")
+    _check_objects(name, content)
     try:
         if content.lstrip().startswith(b"["):
             return pl.read_json(io.BytesIO(content), infer_schema_length=None)
@@ -84,6 +85,23 @@ def _read_json(name: str, source: Source) -> pl.DataFrame:
             f"{name}: {where}a JSON object per line, or an array of objects, is needed, but this "
             f"cannot be read ({_first_line(error)})"
         ) from None
+
+
+def _check_objects(name: str, content: bytes) -> None:
+    """Raise if the content is one object that holds others rather than fields of a row."""
+    if not content.lstrip().startswith(b"{"):
+        return
+    try:
+        whole = json.loads(content)
+    except ValueError:  # several lines, or no JSON
+        return
+    inside = [key for key, held in whole.items() if isinstance(held, dict | list)]
+    if inside and len(whole) - len(inside) < 2:
+        kind = "an array" if isinstance(whole[inside[0]], list) else "an object"
+        raise InputError(
+            f"{name}: a JSON object per line, or an array of objects, is needed, but this is one "
+            f"object, with {kind} in {inside[0]!r}; write the rows alone"
+        )
 
 
 def _first_bad_line(content: bytes) -> str:

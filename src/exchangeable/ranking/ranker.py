@@ -94,6 +94,8 @@ class PretrainedRanker:
     trust: Trust
     few: Tensor  # (C,)
     """Weights of the channels for users with a single item."""
+    usual_items: float
+    """Number of items of the users that all other weights were fitted to."""
     chances: Chances
     backtest: Backtest | None
 
@@ -107,7 +109,7 @@ class PretrainedRanker:
             z = candidate_channels(deviations, items)
             added = self.network(z, items, self.facts.of_users(rows), self.facts)
             scores.add_(add_to_all(items, added, len(stack)).T, alpha=self.trust.network)
-        share = share_of_few(rows.counts)
+        share = share_of_few(rows.counts, self.usual_items)
         if not share.any():
             return scores
         by_few = stack_scores(deviations, self.few, rows)
@@ -129,7 +131,7 @@ def fit_pretrained(network: RankingNetwork, positives: Positives) -> PretrainedR
         channels = Channels.fit(positives)
         few = usual_few_weights(channels)
         facts = TableFacts.of(positives, few, few.new_zeros(len(CHANNEL_RANKERS)))
-        return PretrainedRanker(network, channels, facts, Trust(), few, Chances(), None)
+        return PretrainedRanker(network, channels, facts, Trust(), few, 1.0, Chances(), None)
     inner = Channels.fit(kept)
     usual = usual_weights_by(inner, float(hidden.per_user.sum()))
     pool = find_examples(inner, kept, hidden, users, usual)
@@ -138,13 +140,17 @@ def fit_pretrained(network: RankingNetwork, positives: Positives) -> PretrainedR
     trial = _Trial.of(network, kept, pool, facts, usual)
     trust = trial.fit_trust()
     few = fit_few(inner, kept, hidden, users)
-    tried = PretrainedRanker(network, inner, trial.facts[0], trust, few, Chances(), None)
+    usual_items = float(kept.per_user[users].log().mean().exp())
+    tried = PretrainedRanker(
+        network, inner, trial.facts[0], trust, few, usual_items, Chances(), None
+    )
     return PretrainedRanker(
         network,
         Channels.fit(positives, inner),
         TableFacts.of(positives, facts.weights, facts.gains),
         trust,
         few,
+        usual_items,
         fit_chances(tried, kept, hidden, trial.pools[0].users),
         trial.backtest(trust, gains),
     )

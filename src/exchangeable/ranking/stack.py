@@ -50,8 +50,9 @@ HIDDEN_BY_HALF = 200
 """Hidden positives of a table with which its weights are drawn half to popularity alone, and twice
 as strongly as where many were hidden."""
 
-FEW_ITEMS = 20
-"""Items of a user from which on the weights for users with a single item count for nothing."""
+FEW_POWER, MIN_USUAL_ITEMS = 0.4, 2.0
+"""How fast the weights for users with a single item lose theirs, with the number of items. With 1
+new users of ML-100K with two items do worse than with one."""
 FEW_TOTAL = 0.1
 """Sum of the weights of other rankers than popularity to which those for a single item are drawn,
 beside 1 for popularity: one item tells little."""
@@ -116,13 +117,14 @@ def find_examples(
     return Examples(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
-def share_of_few(counts: Tensor) -> Tensor:
+def share_of_few(counts: Tensor, usual: float) -> Tensor:
     """Return how far users with so many items (B,) are ranked as those with a single one: (B,).
 
-    1 / n, less what it is for ``FEW_ITEMS``.
+    ``usual`` is the number of items of those that the other weights were fitted to, at which
+    the share is 0.
     """
-    last = 1 / FEW_ITEMS
-    return ((1 / counts.clamp(min=1) - last) / (1 - last)).clamp(min=0)
+    last = max(usual, MIN_USUAL_ITEMS) ** -FEW_POWER
+    return ((counts.clamp(min=1) ** -FEW_POWER - last) / (1 - last)).clamp(min=0)
 
 
 def ranker_gains(pool: Examples) -> Tensor:

@@ -10,8 +10,6 @@ import torch
 from tests.support.strangers import STRANGERS
 
 from exchangeable import Completer
-from exchangeable.arrays.cells import Cells
-from exchangeable.completion import select
 from exchangeable.completion.select import Comparison, compare_models
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
@@ -20,7 +18,6 @@ from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.calibration import UNCALIBRATED
-from exchangeable.values.scale import Scale
 
 CLUB = load("film-club").table
 FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))
@@ -162,24 +159,29 @@ def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypat
 
 
 def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
-    comparison = compare_models(completer.cells_, torch.device("cpu"))
-    assert comparison.hidden >= select.TARGET_HIDDEN
-    assert comparison.hidden < 0.3 * len(completer.cells_)
+    comparison = compare_models(completer.predictor_, completer.cells_, ("bias", "vmf"))
+    assert list(comparison.rmse) == ["pretrained", "bias", "vmf"]
+    assert 500 <= comparison.hidden < 0.35 * len(completer.cells_)
     real = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
     assert comparison.rmse["pretrained"] == pytest.approx(real, rel=0.1)
     assert 0.7 < comparison.coverage < 0.9
 
 
-def test_of_a_large_table_some_members_are_tried(completer, monkeypatch):
-    monkeypatch.setattr(select, "MAX_CELLS", 2000)
-    cells = select._limit_cells(completer.cells_)
-    part = select._assign_folds(cells)
-    assert 1000 < len(cells) < 3000
-    own = completer.cells_.index[:, 0]
-    kept = np.unique(cells.index[:, 0])
-    assert len(cells) == np.isin(own, kept).sum()  # all cells of those that are kept
-    assert set(part) == set(range(select.FOLDS))
-    assert 100 < compare_models(completer.cells_, torch.device("cpu")).hidden < 0.5 * len(cells)
+def test_no_model_has_read_the_cells_that_it_is_compared_on(completer):
+    """Cells with other values are predicted as before, by all that are fitted without them."""
+    cells = completer.cells_
+    held_out, folds = next(completer.predictor_.holdouts(cells))
+    positions, predictor = folds[0]
+    assert held_out[positions].all()
+    holdout = completer.predictor_.prior.holdouts[0]
+    kept = np.setdiff1d(np.arange(len(cells)), np.flatnonzero(held_out))
+    np.testing.assert_array_equal(holdout.fitted.index.numpy(), cells.index[kept])
+    trust = predictor.prior.trust
+    others = torch.cat([each.fold for each in completer.predictor_.prior.holdouts]) != 0
+    assert others.any()
+    assert not torch.equal(trust.weights, completer.predictor_.prior.trust.weights)
+    seen = sorted(np.concatenate([where for where, _ in folds]).tolist())
+    assert seen == sorted(holdout.cells.tolist())
 
 
 def test_a_tie_goes_to_the_pretrained_model():
@@ -217,13 +219,14 @@ def test_a_tenth_is_hidden_however_little_biases_leave(noise):
     index = np.argwhere(generator.random((50, 20)) < 0.8)
     row, column = generator.normal(size=50), generator.normal(size=20)
     values = row[index[:, 0]] + column[index[:, 1]] + noise * generator.normal(size=len(index))
-    found = Completer().fit(index, values)
-    part = select._assign_folds(found.cells_)
-    counts = np.bincount(part, minlength=10) / len(part)
-    assert counts.min() > 0.05
-    assert counts.max() < 0.15
+    shares = [
+        holdout.mask.double().mean()
+        for holdout in Completer("pretrained").fit(index, values).predictor_.prior.holdouts
+    ]
+    assert min(shares) > 0.05
+    assert max(shares) < 0.15
     if noise < 0.1:  # where there is next to nothing but biases, they are as good as it gets
-        assert found.model_name_ in ("bias", "vmf")
+        assert Completer().fit(index, values).model_name_ in ("bias", "vmf")
 
 
 SQUARE = np.argwhere(np.ones((10, 10)))
@@ -234,17 +237,6 @@ def test_cells_that_cannot_be_told_apart_or_measured_are_answered_all_the_same(v
     index = SQUARE
     found = Completer().fit(index, values)
     assert np.isfinite(found.predict(index)).all()
-
-
-def test_members_of_large_tables_are_chosen_whatever_parts_their_cells_fall_in(monkeypatch):
-    generator = np.random.default_rng(0)
-    index = np.stack([np.arange(4000), generator.integers(0, 30, 4000)], axis=1)
-    cells = Cells(index, generator.normal(size=4000), (4000, 30), Scale("real"))
-    monkeypatch.setattr(select, "MAX_CELLS", 2000)
-    some = select._limit_cells(cells)
-    part = select._assign_folds(some)
-    assert 1500 < len(some) < 2500
-    assert np.bincount(part, minlength=10).max() < 0.15 * len(some)
 
 
 def test_the_card_of_a_model_that_was_tuned_says_to_what(completer):

@@ -28,7 +28,7 @@ CHANNELS = 4
 PAIRS_PER_CHUNK = 1 << 21
 """Pairs of a query and a reference at a time, where tables are sparse."""
 
-ENTRIES_PER_QUERY = 16
+ENTRIES_PER_QUERY = 8
 """Entries of the table per query from which on it is faster to sum for each query by itself."""
 
 

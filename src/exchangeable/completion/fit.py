@@ -12,7 +12,7 @@ import torch
 
 from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.baselines import BASELINES
-from exchangeable.completion.select import backtest, compare_models, predict_and_rank
+from exchangeable.completion.select import candidates_for, compare_models, predict_and_rank
 from exchangeable.data.features import TableFeatures, with_described_members
 from exchangeable.data.negatives import observed_cells, ranked_cells
 from exchangeable.data.table import Table
@@ -163,12 +163,12 @@ def _fit_model(
     request: FitRequest, cells: Cells, members: TableFeatures
 ) -> tuple[Predictor, str, Scale, tuple[str, ...]]:
     """Fit the chosen model to cells: the predictor, its name, the scale it reads, and notes."""
-    name, calibration, notes = _choose_model(request, cells, members)
+    name, notes = _choose_model(request)
+    calibration = UNCALIBRATED
     if name in BASELINES:
         if request.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
         predictor = fit_baseline(name, cells, request.seed, request.progress.part(0, 1, name))
-        predictor = replace(predictor, calibration=calibration)
         return predictor, name, cells.scale, notes
     condition = partial(
         ModelPredictor.of,
@@ -203,12 +203,25 @@ def _fit_model(
     model = condition(
         trained, cells, features, progress=replace(request.progress, note=further.append)
     )
-    if request.model == bundled.NAME or (request.model == "auto" and members.axes):
-        comparison = backtest(model, cells)
-        if comparison is not None:
-            calibration, notes = comparison.calibration, (*notes, str(comparison))
-    model = replace(model, calibration=calibration)
-    return model, name, cells.scale, (*notes, *further)
+    if name != bundled.NAME:
+        model = replace(model, calibration=calibration)
+        return model, name, cells.scale, (*notes, *further)
+    # Simpler models do not read features.
+    compares = request.model == "auto" and not members.axes
+    others = candidates_for(cells) if compares else ()
+    comparison = compare_models(model, cells, others, request.progress)
+    if comparison is None or (compares and not others):
+        reason = "cells are too few, or too much alike, to hide some and try others"
+        notes = (*notes, f"model {name}: {reason}")
+    if comparison is None:
+        return model, name, cells.scale, (*notes, *further)
+    if comparison.best != name:
+        name = comparison.best
+        baseline = fit_baseline(name, cells, request.seed, request.progress.part(0, 1, name))
+        baseline = replace(baseline, calibration=comparison.calibration)
+        return baseline, name, cells.scale, (*notes, str(comparison))
+    model = replace(model, calibration=comparison.calibration)
+    return model, name, cells.scale, (*notes, str(comparison), *further)
 
 
 def is_ranked(table: Table, model: str) -> bool:
@@ -248,27 +261,15 @@ def check_size(values: Floats) -> None:
         raise InputError(f"values must be at most {MAX_VALUE:g} in size: divide them by something")
 
 
-def _choose_model(
-    request: FitRequest, cells: Cells, members: TableFeatures
-) -> tuple[str, Calibration, tuple[str, ...]]:
-    """Choose the requested model, or for ``auto`` the best on hidden cells; and say why.
-
-    The hidden cells calibrate its intervals, too.
-    """
+def _choose_model(request: FitRequest) -> tuple[str, tuple[str, ...]]:
+    """Choose the requested model, or for ``auto`` the pretrained one of the order; and say why."""
     if request.model != "auto":
-        return request.model, UNCALIBRATED, ()
+        return request.model, ()
     order = request.table.order
-    if order not in bundled.bundled_orders():
-        axes = "1 axis" if order == 1 else f"{order} axes"
-        reason = f"model {FALLBACK_MODEL}: none is pretrained for tables of {axes}"
-        return FALLBACK_MODEL, UNCALIBRATED, (reason,)
-    if members.axes:
-        return bundled.NAME, UNCALIBRATED, ()  # simpler models do not read features
-    comparison = compare_models(cells, request.device, request.progress, request.memory)
-    if comparison is None:
-        reason = "cells are too few, or too much alike, to hide some and try others"
-        return bundled.NAME, UNCALIBRATED, (f"model {bundled.NAME}: {reason}",)
-    return comparison.best, comparison.calibration, (str(comparison),)
+    if order in bundled.bundled_orders():
+        return bundled.NAME, ()
+    axes = "1 axis" if order == 1 else f"{order} axes"
+    return FALLBACK_MODEL, (f"model {FALLBACK_MODEL}: none is pretrained for tables of {axes}",)
 
 
 def calibrate_on_validation(

@@ -1,27 +1,23 @@
-"""Choose the model for ``model="auto"``: hide cells, compare candidates on them, keep the best.
+"""Choose the model for ``model="auto"``: compare candidates on cells that were held out.
 
-All candidates predict the hidden cells from the others. So the error is estimated before any truth
-is known, and a prediction that is worse than biases does not go unnoticed. Which cells are hidden
-depends on the contents of the table alone, not on the labels of its members or the sequence of its
-cells.
+The pretrained model holds cells out to find the trust in its closed-form estimates, and keeps what
+it is without them. The other candidates are fitted to the same remaining cells. So the error is
+estimated before any truth is known, and a prediction that is worse than biases does not go
+unnoticed. Which cells are held out depends on the contents of the table alone, not on the labels of
+its members or the sequence of its cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from exchangeable import metrics
-from exchangeable.arrays.cells import Cells, Floats, Index
+from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.baselines import gaussian
-from exchangeable.baselines.base import standardise
 from exchangeable.baselines.variational import Bias, VariationalFactorization
-from exchangeable.models.closed_form import BIASES
-from exchangeable.models.prior import pseudo_random_shares
 from exchangeable.predictors.base import Predictor, score_predictions
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
 from exchangeable.predictors.model import ModelPredictor
@@ -29,25 +25,21 @@ from exchangeable.pretraining import bundled
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 
-CANDIDATES = (bundled.NAME, "bias", "vmf")
-"""Models that are compared; of equal errors the first wins."""
+OTHERS = ("bias", "vmf")
+"""Models that the pretrained one is compared with; of equal errors it wins."""
 WIDE = "gaussian"
 """A model that is compared too where one axis has few members, such as measured quantities."""
 
-FOLDS = 10
-"""Each cell is in one of these folds; one fold is hidden at a time."""
-TARGET_HIDDEN = 500
-"""Cells to hide in all, if few enough folds have as many."""
-MAX_FOLDS = 4
-MAX_HIDDEN_SHARE = 0.5
-"""A fold with more of the cells, since they are alike, is left out."""
 MIN_CELLS = 50
-"""Smaller tables are not compared on: too few cells would be hidden."""
+"""Smaller tables are not compared on: too few cells would be held out."""
 MAX_CELLS = 200_000
-"""Larger tables are compared on as many members as have so many cells. These say less about the
-uncertainty in the whole table, so that intervals stay uncalibrated."""
+"""Larger tables are not read again without the held-out cells, only their prior is without them."""
 MAX_CELLS_ON_LEVELS = 50_000
-"""``backtest`` does not read larger tables with levels again."""
+"""The same of tables with levels, where intervals depend less on it."""
+MAX_SWEPT_CELLS = 50_000
+"""Cells up to which the factorization is compared after all of its sweeps."""
+SWEEPS = 10
+"""Sweeps of the factorization in larger tables, whose errors change little after them."""
 
 
 @dataclass(frozen=True)
@@ -89,77 +81,63 @@ class Comparison:
         return f"model {best}, which does better here than the pretrained one: {sentence}"
 
 
-def compare_models(
-    cells: Cells,
-    device: torch.device,
-    progress: Progress = SILENT,
-    memory: int | None = None,
-) -> Comparison | None:
-    """Fit all candidates to most cells, and compare their predictions of the others.
-
-    None where the cells are too few, or too much alike to be assigned to folds.
-    """
+def candidates_for(cells: Cells) -> tuple[str, ...]:
+    """Return the models that the pretrained one is compared with on a table."""
     if len(cells) < MIN_CELLS:
-        return None
-    progress.at(0.0, "choosing cells to hide")
-    whole, cells = cells, _limit_cells(cells)
-    fold = _assign_folds(cells)
-    trained = bundled.bundled_model(len(cells.shape))
-    condition = partial(ModelPredictor.of, trained, device=device, memory=memory)
-    folds = min(-(-TARGET_HIDDEN * FOLDS // len(cells)), MAX_FOLDS)
-    candidates = (*CANDIDATES, WIDE) if gaussian.suits(whole) else CANDIDATES
+        return ()
+    return (*OTHERS, WIDE) if gaussian.suits(cells) else OTHERS
+
+
+def compare_models(
+    model: ModelPredictor,
+    cells: Cells,
+    others: Sequence[str] = (),
+    progress: Progress = SILENT,
+) -> Comparison | None:
+    """Compare the pretrained model with others on the cells that its prior held out.
+
+    None where there are none.
+    """
+    names = (bundled.NAME, *others)
     truth: list[Floats] = []
-    means: dict[str, list[Floats]] = {name: [] for name in candidates}
-    ranks: dict[str, list[Floats]] = {name: [] for name in candidates}
-    for number in range(folds):
-        hidden = fold == number
-        if not 0 < hidden.mean() < MAX_HIDDEN_SHARE:
+    means: dict[str, list[Floats]] = {name: [] for name in names}
+    ranks: dict[str, list[Floats]] = {name: [] for name in names}
+
+    def judge(name: str, predictor: Predictor, some: Cells) -> None:
+        mean, rank = predict_and_rank(predictor, some)
+        means[name].append(mean)
+        ranks[name].append(rank)
+
+    reread = len(cells) <= (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS)
+    for held_out, folds in model.holdouts(cells, reread=reread):
+        progress.at(0.0, f"comparing {', '.join(names)} on {held_out.sum():,} held-out cells")
+        folds = [(positions, predictor) for positions, predictor in folds if len(positions)]
+        for positions, predictor in folds:
+            judge(bundled.NAME, predictor, cells.take(positions))
+        if not folds:
             continue
-        truth.append(cells.values[hidden])
-        text = f"comparing {', '.join(candidates)} on {hidden.sum():,} hidden cells"
-        progress.at(number / folds, text)
-        fitted = _fit_candidates(candidates, cells.take(~hidden), condition)
-        for at, (name, predictor) in enumerate(fitted):
-            progress.at((number + (at + 1) / len(candidates)) / folds, text)
-            mean, rank = predict_and_rank(predictor, cells.take(hidden))
-            means[name].append(mean)
-            ranks[name].append(rank)
+        tried = cells.take(np.concatenate([positions for positions, _ in folds]))
+        truth.append(tried.values)
+        for name, fitted in _fit_others(others, cells.take(~held_out)):
+            judge(name, fitted, tried)
     if not truth:
         return None
-    comparison = Comparison.of(np.concatenate(truth), _joined(means), _joined(ranks))
-    return comparison if cells is whole else replace(comparison, calibration=UNCALIBRATED)
+    return Comparison.of(np.concatenate(truth), _joined(means), _joined(ranks))
 
 
-def _fit_candidates(
-    names: Sequence[str], cells: Cells, condition: Callable[[Cells], Predictor]
-) -> Iterator[tuple[str, Predictor]]:
-    """Fit the candidates one after the other; the biases that vmf starts from are fitted once."""
-    yield bundled.NAME, condition(cells)
+def _fit_others(names: Sequence[str], cells: Cells) -> Iterator[tuple[str, Predictor]]:
+    """Fit models one after the other; the biases that vmf starts from are fitted once."""
+    if not names:
+        return
     bias, factorization = Bias(), VariationalFactorization()
+    if len(cells) > MAX_SWEPT_CELLS:
+        factorization = VariationalFactorization(sweeps=SWEEPS)
     biases = bias.fit(cells)
     yield "bias", BaselinePredictor("bias", bias, biases, cells.scale)
     factors = factorization.fit_from(biases, cells)
     yield "vmf", BaselinePredictor("vmf", factorization, factors, cells.scale)
     if WIDE in names:
         yield WIDE, fit_baseline(WIDE, cells, seed=0)
-
-
-def backtest(model: ModelPredictor, cells: Cells) -> Comparison | None:
-    """Predict the cells that the model's prior was validated on, without having read them.
-
-    None where there are none. Of large tables only the prior is one that has not read them.
-    """
-    truth, means, ranks = [], [], []
-    reread = len(cells) <= (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS)
-    for hidden, predictor in model.holdouts(cells, reread=reread):
-        mean, rank = predict_and_rank(predictor, cells.take(hidden))
-        truth.append(cells.values[hidden])
-        means.append(mean)
-        ranks.append(rank)
-    if not truth:
-        return None
-    name = bundled.NAME
-    return Comparison.of(np.concatenate(truth), _joined({name: means}), _joined({name: ranks}))
 
 
 def predict_and_rank(predictor: Predictor, cells: Cells) -> tuple[Floats, Floats]:
@@ -177,32 +155,3 @@ def predict_and_rank(predictor: Predictor, cells: Cells) -> tuple[Floats, Floats
 
 def _joined(columns: dict[str, list[Floats]]) -> dict[str, Floats]:
     return {name: np.concatenate(parts) for name, parts in columns.items()}
-
-
-def _assign_folds(cells: Cells) -> Index:
-    """Assign each cell to one of ``FOLDS`` folds, by late digits of what biases leave of it."""
-    index = torch.from_numpy(cells.index)
-    values = torch.from_numpy(standardise(cells.values)[0])
-    with torch.no_grad():
-        biases = BIASES.posterior_of(index, values, cells.shape)
-        shares = pseudo_random_shares(values - biases.predict(index)[0]).numpy()
-    return (FOLDS * shares).astype(np.int64)
-
-
-def _limit_cells(cells: Cells) -> Cells:
-    """Keep all cells, or about ``MAX_CELLS``, those of some members of the longest axis.
-
-    Members are drawn by late digits of the weighted sum of their cells. A cell weighs the more,
-    the more cells its members on other axes have.
-    """
-    if len(cells) <= MAX_CELLS:
-        return cells
-    axis = int(np.argmax(cells.shape))
-    weighted = standardise(cells.values)[0] + np.pi
-    for other in range(len(cells.shape)):
-        if other != axis:
-            members = cells.index[:, other]
-            weighted = weighted * np.sqrt(np.bincount(members)[members])
-    sums = np.bincount(cells.index[:, axis], weights=weighted, minlength=cells.shape[axis])
-    chosen = ((1e3 * sums) % 1)[cells.index[:, axis]] < MAX_CELLS / len(cells)
-    return cells.take(chosen) if chosen.sum() >= MIN_CELLS else cells

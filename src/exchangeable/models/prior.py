@@ -53,6 +53,8 @@ class Holdout:
 
     mask: Tensor  # (E,) bool
     fitted: ClosedForm
+    cells: Tensor  # (H,), positions of those that trust was found on
+    fold: Tensor  # (H,), of these
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +92,13 @@ class Prior:
             )
         return cls(stats, fitted, trust, holdouts)
 
-    def without(self, holdout: Holdout) -> Prior:
-        """Return the prior that was fitted without the cells of a holdout."""
-        return Prior(self.stats, holdout.fitted, self.trust)
+    def without(self, holdout: Holdout, fold: int | None = None) -> Prior:
+        """Return the prior that was fitted without the cells of a holdout.
+
+        With a ``fold`` of these the trust is that found without it, too.
+        """
+        trust = self.trust if fold is None else self.trust.without_fold(fold)
+        return Prior(self.stats, holdout.fitted, trust)
 
     def at(self, times: Tensor | None) -> TimedPrior:
         """Return the prior of cells at given times (Q,)."""
@@ -245,12 +251,12 @@ def _fit(
         )
         if schedule.warm:
             fitted.compare_all()
-        trial, estimates = _try(fitted, index, values, side, mask, shares)
+        trial, estimates, cells = _try(fitted, index, values, side, mask, shares)
         if not holdouts:
             near_axes = _find_near_axes(trial, estimates)
             trial = replace(trial, estimates=estimates.only_near(near_axes).columns)
             fitted = fitted.only_near(near_axes)
-        holdouts.append(Holdout(mask, fitted))
+        holdouts.append(Holdout(mask, fitted, cells, trial.fold))
         trials.append(trial)
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
     fitted = fit(
@@ -317,15 +323,15 @@ def _try(
     side: SideInformation,
     mask: Tensor,
     shares: Tensor,
-) -> tuple[Trial, Estimates]:
-    """Predict held-out cells, some of them if they are many."""
+) -> tuple[Trial, Estimates, Tensor]:
+    """Predict held-out cells, some of them if they are many; also return their positions."""
     late = shares[mask] % 1  # uniform in [0, 1)
     cells = mask.nonzero().squeeze(1)[late <= TARGET_HELD_OUT / max(len(late), 1)]
     times = None if side.times is None else side.times[cells]
     estimates = fitted.estimates(index[cells], times)
     fold = (FOLDS * ((1000 * shares[cells]) % 1)).long()
     trial = Trial(values[cells], estimates.base, estimates.columns, estimates.variances, fold)
-    return trial, estimates
+    return trial, estimates, cells
 
 
 def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:

@@ -12,7 +12,7 @@ folds of the held-out cells tell, and which is 1 on most tables. Cells far off c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -54,6 +54,12 @@ class Trust:
     """Share of the way from the biases' predictions to those with all estimates."""
     widening: float = 1.0
     """Factor of the variance."""
+    crossed: Tensor | None = None  # (FOLDS, C)
+    """Weights found without each of the folds of held-out cells."""
+
+    def without_fold(self, fold: int) -> Trust:
+        """Return the same trust with the weights found without a fold."""
+        return self if self.crossed is None else replace(self, weights=self.crossed[fold])
 
     def mean(self, base: Tensor, estimates: Tensor) -> Tensor:
         """Combine estimates (Q, C) with the means of the biases (Q,)."""
@@ -72,10 +78,12 @@ def find_trust(trial: Trial, usual: Tensor, deviations: Tensor) -> Trust:
     other tables are from them.
     """
     target, crossed = trial.truth - trial.base, torch.zeros_like(trial.truth)
+    by_fold = []
     for fold in range(FOLDS):
         mask = trial.fold == fold
         weights = _ridge(trial.estimates[~mask], target[~mask], usual, deviations)
         crossed[mask] = trial.estimates[mask] @ weights
+        by_fold.append(weights)
     # Least squares, drawn to 1 by as much as it may be in error, which heavy tails make large.
     size = (crossed @ crossed).clamp(min=1e-12)
     share = float(crossed @ target / size)
@@ -88,7 +96,7 @@ def find_trust(trial: Trial, usual: Tensor, deviations: Tensor) -> Trust:
     # Never less than 1: rare and large errors may all be among the other cells.
     relative = float(errors / variance.mean().clamp(min=1e-12))
     widening = (relative + VARIANCE_PRIOR_CELLS) / (len(variance) + VARIANCE_PRIOR_CELLS)
-    return Trust(trust.weights, share, max(widening, 1.0))
+    return Trust(trust.weights, share, max(widening, 1.0), torch.stack(by_fold))
 
 
 def _ridge(estimates: Tensor, target: Tensor, usual: Tensor, deviations: Tensor) -> Tensor:

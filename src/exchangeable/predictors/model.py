@@ -22,8 +22,9 @@ from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.presence import find_unseen
-from exchangeable.models.prior import Prior, fit_prior
+from exchangeable.models.prior import Holdout, Prior, fit_prior
 from exchangeable.models.side_information import SideInformation
+from exchangeable.models.trust import FOLDS
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
@@ -35,8 +36,8 @@ from exchangeable.values.codecs import ValueStats, encoder
 from exchangeable.values.distributions import Distribution
 from exchangeable.values.joined import Joined
 
-MAX_RANKED_CELLS = 6000
-"""Cells of a large table's holdout that intervals are calibrated on."""
+Folds = list[tuple[Index, "ModelPredictor"]]
+"""Positions of cells, each with a predictor that has read none of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,35 +149,36 @@ class ModelPredictor:
             )
         return self.unseen[axes]
 
-    def holdouts(
-        self, cells: Cells, *, reread: bool = True
-    ) -> Iterator[tuple[Mask, ModelPredictor]]:
-        """Yield each held-out mask of the prior's trials, with a predictor that has not read it.
+    def holdouts(self, cells: Cells, *, reread: bool = True) -> Iterator[tuple[Mask, Folds]]:
+        """Yield the prior's holdouts: which cells were held out (E,), and folds of some of them.
 
-        That takes no further fit: the prior keeps what it was without those cells. Without
-        ``reread`` the pools are those of all cells, and some of the mask are taken: in a large
-        table a cell is one of many in its pools, and to read it again takes long.
+        The predictor of a fold has read none of its cells. That takes no further fit: the prior
+        keeps what it was without them. Without ``reread`` the pools are those of all cells: in a
+        large table a cell is one of many in its pools, and to read it again takes long.
         """
         if self.prior is None:
             return
-        if not reread:
-            for holdout in self.prior.holdouts[:1]:
-                mask = holdout.mask.cpu().numpy()
-                step = max(1, int(mask.sum()) // MAX_RANKED_CELLS)
-                some = np.zeros_like(mask)
-                some[np.flatnonzero(mask)[::step]] = True
-                yield some, replace(self, prior=self.prior.without(holdout))
-            return
+        for holdout in self.prior.holdouts if reread else self.prior.holdouts[:1]:
+            predictor = self._without(holdout, cells) if reread else self
+            folds = []
+            for fold in range(FOLDS):
+                positions = holdout.cells[holdout.fold == fold].cpu().numpy()
+                prior = self.prior.without(holdout, fold)
+                folds.append((positions, replace(predictor, prior=prior)))
+            yield holdout.mask.cpu().numpy(), folds
+
+    def _without(self, holdout: Holdout, cells: Cells) -> ModelPredictor:
+        """Read all cells but those of a holdout."""
+        assert self.prior is not None
+        without = self.prior.without(holdout)
         observed = cells.to_array(_with_spare(cells.shape)).to(self.device)
-        for holdout in self.prior.holdouts:
-            without = self.prior.without(holdout)
-            with torch.no_grad(), threads_for(len(cells), self.device):
-                memory = self.trained.model.condition(
-                    observed.take(~holdout.mask),
-                    encode=encoder(self.trained.codec, self.stats),
-                    prior=without.at(holdout.fitted.side.times),
-                )
-            yield holdout.mask.cpu().numpy(), replace(self, memory=memory, prior=without)
+        with torch.no_grad(), threads_for(len(cells), self.device):
+            memory = self.trained.model.condition(
+                observed.take(~holdout.mask),
+                encode=encoder(self.trained.codec, self.stats),
+                prior=without.at(holdout.fitted.side.times),
+            )
+        return replace(self, memory=memory, prior=without)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
         if self.needs_refit(replaced=replaced):

@@ -28,12 +28,13 @@ from exchangeable.ranking.positives import Positives
 from exchangeable.ranking.ranker import NETWORK_CANDIDATES
 from exchangeable.ranking.stack import (
     Examples,
+    choose_usual,
     find_examples,
     fit_stack,
     gains_of,
     hide,
     ranker_gains,
-    usual_weights_by,
+    usual_weights,
 )
 
 MIN_USERS = 20
@@ -86,9 +87,9 @@ def read_lesson(
     if len(chosen) < MIN_USERS or len(tested) < MIN_USERS:
         return None
     inner = Channels.fit(kept)
-    usual = usual_weights_by(inner, float(hidden.per_user.sum()))
+    usual = usual_weights(inner)
     pool = find_examples(inner, kept, hidden, chosen, usual)
-    weights, gains = fit_stack(pool, usual), ranker_gains(pool).mean(dim=1)
+    weights, gains = fit_stack(pool, choose_usual(inner, pool)), ranker_gains(pool).mean(dim=1)
     channels = Channels.fit(positives, inner)
     generator = torch.Generator(device=device).manual_seed(seed)
     tested = tested[torch.randperm(len(tested), device=device, generator=generator)[:users]]

@@ -23,6 +23,7 @@ from exchangeable.ranking.stack import (
     HIDDEN_BY_HALF,
     Examples,
     candidate_channels,
+    choose_usual,
     find_examples,
     fit_softmax,
     fit_stack,
@@ -33,7 +34,7 @@ from exchangeable.ranking.stack import (
     stack_scores,
     top_items,
     usual_few_weights,
-    usual_weights_by,
+    usual_weights,
 )
 from exchangeable.runtime.phrases import format_count
 
@@ -48,7 +49,7 @@ MIN_TRUST = 0.1
 """Weight of the stack at least."""
 MIN_POPULARITY = 0.01
 """Weight of popularity at least, for users with few items: those without any have nothing else."""
-MIN_HIDDEN = 30
+MIN_HIDDEN = 8
 """Hidden positives, with fewer of which nothing is fitted."""
 
 
@@ -133,8 +134,8 @@ def fit_pretrained(network: RankingNetwork, positives: Positives) -> PretrainedR
         facts = TableFacts.of(positives, few, few.new_zeros(len(CHANNEL_RANKERS)))
         return PretrainedRanker(network, channels, facts, Trust(), few, 1.0, Chances(), None)
     inner = Channels.fit(kept)
-    usual = usual_weights_by(inner, float(hidden.per_user.sum()))
-    pool = find_examples(inner, kept, hidden, users, usual)
+    pool = find_examples(inner, kept, hidden, users, usual_weights(inner))
+    usual = choose_usual(inner, pool)
     gains = ranker_gains(pool)
     facts = TableFacts.of(kept, fit_stack(pool, usual), gains.mean(dim=1))
     trial = _Trial.of(network, kept, pool, facts, usual)
@@ -160,7 +161,7 @@ def fit_few(channels: Channels, kept: Positives, hidden: Positives, users: Tenso
     """Fit the weights of channels for users with a single item; popular items never count less."""
     usual = usual_few_weights(channels)
     pool = find_examples(channels, kept, hidden, users, usual, single_items=True)
-    weights = fit_stack(pool, usual).view(-1, FORMS)
+    weights = fit_stack(pool, choose_usual(channels, pool)).view(-1, FORMS)
     weights[0, 0] = weights[0, 0].clamp(min=MIN_POPULARITY)
     weights[0, 1] = weights[0, 1].clamp(min=0)
     return weights.flatten()

@@ -47,8 +47,11 @@ CANDIDATES = 100
 """Items of a user that weights are fitted to."""
 
 HIDDEN_BY_HALF = 200
-"""Hidden positives of a table with which its weights are drawn half to popularity alone, and twice
-as strongly as where many were hidden."""
+"""Hidden positives of a table with which its weights are drawn twice as strongly to the usual ones
+as where many were hidden."""
+
+SHARES, CAUTION, _MIN_SHARE = 11, 2.0, 0.02
+"""Usual weights that are tried between popularity and all rankers, and a prior for popularity."""
 
 FEW_POWER, MIN_USUAL_ITEMS = 0.4, 2.0
 """How fast the weights for users with a single item lose theirs, with the number of items. With 1
@@ -198,14 +201,22 @@ def usual_weights(channels: Channels) -> Tensor:
     return weights.flatten()
 
 
-def usual_weights_by(channels: Channels, hidden: float) -> Tensor:
-    """Return the weights that those of a table with so many hidden positives are drawn to: (C,).
+def choose_usual(channels: Channels, pool: Examples) -> Tensor:
+    """Choose the weights that those of a table are drawn to, between two usual ones: (C,).
 
-    With few of them little is known about the table, and popularity, the first of the rankers, is
-    the safest.
+    With popularity alone or all rankers alike; one number between them is found from few hidden
+    positives.
     """
-    share = HIDDEN_BY_HALF / (HIDDEN_BY_HALF + hidden)
-    return torch.lerp(usual_weights(channels), usual_few_weights(channels), share)
+    ends = usual_few_weights(channels), usual_weights(channels)
+    candidates = pool.leading((ends[0] + ends[1]) / 2, CANDIDATES)
+    counts = candidates.hidden.sum(dim=1)
+    shares = torch.linspace(0, 1, SHARES, device=counts.device)
+    fits = []
+    for share in shares:
+        scores = candidates.z @ torch.lerp(*ends, share)
+        likely = (candidates.hidden * scores).sum() - counts @ scores.logsumexp(dim=1)
+        fits.append(likely + CAUTION * torch.log1p(-share * (1 - _MIN_SHARE)))
+    return torch.lerp(*ends, shares[torch.stack(fits).argmax()])
 
 
 def usual_few_weights(channels: Channels) -> Tensor:

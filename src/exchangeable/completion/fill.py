@@ -24,7 +24,7 @@ from exchangeable.data.options import Duplicates
 from exchangeable.data.other_columns import OtherColumns, ReadRows
 from exchangeable.data.queries import read_queries
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import Vocabulary
+from exchangeable.data.vocabulary import Vocabulary, recode_cells
 from exchangeable.data.wide import WideForm
 from exchangeable.errors import InputError
 from exchangeable.predictors.base import COVERAGE, MEAN, interval_ends, predict_chunks
@@ -49,10 +49,7 @@ class CodedRows:
 
     def encode(self, table: Table, rows: Index) -> Index:
         """Return the cells of some rows in a table that numbers the same members otherwise."""
-        pairs = zip(table.vocabularies, self.vocabularies, strict=True)
-        new_codes = [after.encode(before.labels) for after, before in pairs]
-        columns = zip(new_codes, self.codes(rows), strict=True)
-        return np.stack([recode[codes] for recode, codes in columns], axis=1)
+        return recode_cells(self.codes(rows), self.vocabularies, table.vocabularies)
 
 
 @dataclass(frozen=True, eq=False)

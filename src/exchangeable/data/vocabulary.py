@@ -6,7 +6,7 @@ sequence in which they first appear.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -251,6 +251,17 @@ def _factorize(column: pl.Series, codes: Index) -> pl.Series | None:
         if not (labels.gather(guess) == column.slice(start, _ROWS_PER_BLOCK)).all():
             return None
     return labels
+
+
+def recode_cells(
+    columns: Iterable[NDArray[np.integer]], before: Sequence[Vocabulary], after: Sequence[Vocabulary]
+) -> Index:
+    """Return the codes (Q, D) of cells in other vocabularies, from columns of their codes (Q,).
+
+    A table that was fitted may number the same members otherwise: features add members to it.
+    """
+    trios = zip(columns, before, after, strict=True)
+    return np.stack([new.encode(old.labels)[codes] for codes, old, new in trios], axis=1)
 
 
 def column_of(name: str, values: Iterable[object]) -> pl.Series:

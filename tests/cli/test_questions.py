@@ -115,6 +115,17 @@ def test_explain_gives_what_the_method_does(here):
     ].to_list()
 
 
+def test_explain_has_a_line_where_the_member_is_read_as_a_new_one(here, monkeypatch):
+    arguments = ("explain", "ratings.csv", "ann", "Big", "--model", "bias")
+    assert json.loads(done(*arguments, "--json").stdout)["exact"] is True
+    assert "new user" not in done(*arguments).output
+    monkeypatch.setattr("exchangeable.completion.explain.MAX_READ_CELLS", 2)
+    assert "effects are those on a new user with the same cells" in done(*arguments).output
+    facts = json.loads(done(*arguments, "--json").stdout)
+    assert facts["exact"] is False
+    assert facts["note"].startswith("effects are those on a new user")
+
+
 def test_a_chance_is_explained_without_an_interval(here):
     pairs = [f"u{u},i{i}" for u in range(12) for i in range(10) if u % 2 == i % 2 and (u + i) % 5]
     (here / "pairs.csv").write_text("\n".join(["user,item", *pairs]))

@@ -18,7 +18,7 @@ from exchangeable.cli.options import (
     TableOrCompleter,
     with_table_options,
 )
-from exchangeable.cli.output import Output, report_errors
+from exchangeable.cli.output import Output, progress_bar, report_errors
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 from exchangeable.runtime.phrases import format_count
@@ -163,8 +163,9 @@ def explain(
     """Explain a prediction: which cells of the member moved it, and how far.
 
     LABEL... are the member, the film and so on, in the order of the axes. The effect of a cell is
-    the prediction from all cells of the member less the one without that cell. If the predicted
-    cell is observed, it is left out of both.
+    the prediction less the one of the same model after it has read the table without that cell. If
+    that takes too long, the member alone is read again, as a new one, and a line says so. If the
+    predicted cell is observed, it is left out of both.
     """
     import polars as pl
 
@@ -184,10 +185,15 @@ def explain(
     pairs = zip(data.vocabularies, labels, strict=True)
     cell = tuple(vocabulary.parse_label(label) for vocabulary, label in pairs)
     with output.warnings():
-        explanation = explain_cell(completer.fitted_, encode_cell(data, cell, at), at)
+        index = encode_cell(data, cell, at)
+    with progress_bar() as progress:
+        explanation = explain_cell(completer.fitted_, index, at, progress)
     mean, low, high = explanation.mean, explanation.low, explanation.high
     rows = pl.DataFrame(explanation.columns(data, n))
-    output.fact(cell=labels, mean=mean, low=low, high=high)
+    output.fact(cell=labels, mean=mean, low=low, high=high, exact=not explanation.note)
+    if explanation.note:
+        output.line(explanation.note)
+        output.fact(note=explanation.note)
     output.fact(cells=len(explanation.cells), effects=rows.to_dicts())
     output.line(f"{_format_prediction(completer, mean, low, high)}  {', '.join(labels)}")
     total = format_count(len(explanation.cells), "cell")

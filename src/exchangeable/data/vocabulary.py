@@ -254,7 +254,9 @@ def _factorize(column: pl.Series, codes: Index) -> pl.Series | None:
 
 
 def recode_cells(
-    columns: Iterable[NDArray[np.integer]], before: Sequence[Vocabulary], after: Sequence[Vocabulary]
+    columns: Iterable[NDArray[np.integer]],
+    before: Sequence[Vocabulary],
+    after: Sequence[Vocabulary],
 ) -> Index:
     """Return the codes (Q, D) of cells in other vocabularies, from columns of their codes (Q,).
 

@@ -269,9 +269,7 @@ def scores(
     return computed
 
 
-def held_out_cells(
-    table: Table, split: Split, seed: int, fitted: Table
-) -> tuple[Index, Floats]:
+def held_out_cells(table: Table, split: Split, seed: int, fitted: Table) -> tuple[Index, Floats]:
     """Return the test cells and their values; of positives, with as many others as zeros.
 
     Cells are codes of the ``fitted`` table, which may have further members. The zeros are drawn

@@ -68,7 +68,10 @@ class Answers(Estimator):
         return read_predictions(fitted.predictor, index, *statistics, times=at)
 
     def predict_interval(self, X: Any, coverage: float = 0.8, times: Any = None) -> Floats:
-        """Predict an interval that holds each cell with a probability of ``coverage``: (Q, 2)."""
+        """Predict an interval that holds each cell with a probability of ``coverage``: (Q, 2).
+
+        It holds the prediction itself as well.
+        """
         if not isinstance(coverage, int | float | np.floating) or not 0 < coverage < 1:
             raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
         return np.stack(self._read(X, times, *interval_ends(coverage)), axis=1)
@@ -171,9 +174,9 @@ class Answers(Estimator):
         ``cell`` has a label for each axis, and the member is the one on ``axis``. The effect of a
         cell is the prediction of ``predict``, less the one without that cell: the largest come
         first, ``n`` of them or all. The model reads the table again without each cell; nothing is
-        trained, chosen or calibrated again. If that takes too long, the member alone is read again, as a new
-        one with the same cells would be, and a warning says so. If ``cell`` itself is observed, it
-        is left out of its own explanation.
+        trained, chosen or calibrated again. If that takes too long, the member alone is read
+        again, as a new one with the same cells would be, and a warning says so. If ``cell`` itself
+        is observed, it is left out of its own explanation.
         """
         if n is not None:
             check_number(n)

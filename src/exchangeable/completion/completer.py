@@ -36,6 +36,9 @@ from exchangeable.training.recipes import FINETUNING
 from exchangeable.training.task import ValidationSplit
 from exchangeable.values.scale import Kind
 
+PLAIN_MODELS = ("mean", "row-mean", "column-mean")
+"""Models that no units are found for: real numbers are read as they came."""
+
 
 class Completer(Answers):
     """Completes a table of interactions: predicts any cell, with its uncertainty.
@@ -127,7 +130,7 @@ class Completer(Answers):
             validation=self.validation,
             training=self.training,
             features=features,
-            units=table.units if self.units is None else self.units,
+            units=self._units_of(table),
             memory=parse_size(self.memory),
             processes=processes,
             progress=user_progress(bool(self.verbose)) if progress is None else progress,
@@ -136,6 +139,12 @@ class Completer(Answers):
         if progress is None:  # who passes one shows the notes as well
             self._show_notes(self.fitted_.notes)
         return self
+
+    def _units_of(self, table: Table) -> str | None:
+        """Return the units that were asked for; means are those of values as they came."""
+        asked = table.units if self.units is None else self.units
+        plain = str(self.model) in PLAIN_MODELS and table.scale.kind == "real"
+        return "plain" if asked is None and plain else asked
 
     def _show_notes(self, notes: tuple[str, ...]) -> None:
         show = user_progress(bool(self.verbose)).note

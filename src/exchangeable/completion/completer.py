@@ -182,8 +182,7 @@ class Completer(Answers):
         The rest of the table is fitted again at once, as if they had never come: whatever was
         fitted depends on all cells. So models that are trained in ``fit`` are trained again,
         ``auto`` chooses again, and what ``finetune`` gained is lost. Members of other axes that
-        have neither cells nor features any more are forgotten too. Features are rebuilt from the
-        numbers that models read, which have seven digits and 0 for what is missing.
+        have neither cells nor features any more are forgotten too.
         """
         fitted = self.fitted_
         number = find_axis(fitted.table, axis)

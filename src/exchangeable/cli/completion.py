@@ -52,7 +52,10 @@ MAX_CELLS = 5_000_000
 
 Out = Annotated[
     Path | None,
-    typer.Option(help="Output file: .csv, .tsv or .parquet; - for CSV on standard output."),
+    typer.Option(
+        help="Output file: .csv, .tsv, .parquet or .jsonl; by default of the kind of the table's "
+        "file; - for CSV on standard output."
+    ),
 ]
 
 
@@ -118,7 +121,7 @@ def complete(
         request = fill.FillRequest.of(
             data, queries=queries, every=every, limit=limit, encoding=options.encoding
         )
-        if out.suffix.lower() != ".parquet":
+        if out.suffix.lower() not in (".parquet", ".jsonl", ".ndjson"):
             request.check_csv()
         data = data.in_label_order(in_place=True)
         completer = fit_completer(data, model, seed, device, frames, output, memory, processes)

@@ -292,6 +292,11 @@ def _build(
         time_name=roles.time,
         native=native,
         units=options.units,
+        categories={
+            axis: columns.types[axis]
+            for axis in roles.axes
+            if isinstance(columns.types[axis], pl.Categorical | pl.Enum)
+        },
         # Where no value is missing nothing is filled in, and a file need not be kept for it.
         others=_select_rows(others, rows) if np.isnan(values).any() else None,
     )

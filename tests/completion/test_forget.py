@@ -148,7 +148,7 @@ def test_a_number_at_the_mean_of_its_column_is_not_a_missing_one(tmp_path):
 def test_similarities_of_the_other_members_stay(tmp_path):
     labels = sorted(set(CELLS["user"]))
     trait = USERS.sort("user")["trait"].to_numpy()
-    alike = np.exp(-np.subtract.outer(trait, trait) ** 2)
+    alike = np.exp(-(np.subtract.outer(trait, trait) ** 2))
     frame = pl.DataFrame({"user": labels} | {u: alike[k] for k, u in enumerate(labels)})
     without = frame.filter(pl.col("user") != "u03").drop("u03")
     *forgetful, ignorant, asked = forget_one({"user": frame}, {"user": without}, tmp_path)

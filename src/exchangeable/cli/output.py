@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import wraps
@@ -272,9 +273,7 @@ def check_ending(path: Path) -> None:
 def write_frame(path: Path, frame: Any) -> None:
     """Write a frame as the ending of the name says; ``-`` is CSV on standard output."""
     if str(path) == STANDARD_STREAM:
-        sys.stdout.flush()
-        frame.write_csv(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        _print_csv(frame.blocks() if hasattr(frame, "blocks") else [frame])
         return
     with whole_file(path) as target:
         kind = path.suffix.lower()
@@ -284,3 +283,13 @@ def write_frame(path: Path, frame: Any) -> None:
             frame.write_ndjson(target)
         else:
             frame.write_csv(target, separator="\t" if kind == ".tsv" else ",")
+
+
+def _print_csv(blocks: Iterable[Any]) -> None:
+    """Write frames to standard output, through Python: polars would report a closed pipe."""
+    sys.stdout.flush()
+    for number, block in enumerate(blocks):
+        text = io.BytesIO()
+        block.write_csv(text, include_header=number == 0)
+        sys.stdout.buffer.write(text.getbuffer())
+    sys.stdout.buffer.flush()

@@ -17,6 +17,7 @@ from exchangeable.completion.inputs import (
     check_number,
     check_shares,
     check_stranger,
+    column_of_members,
     encode_cell,
     encode_queries,
     encode_times,
@@ -29,7 +30,6 @@ from exchangeable.completion.update import refresh_is_due
 from exchangeable.data.frames import native_frame
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError, InputWarning
 from exchangeable.predictors.base import (
     MEAN,
@@ -164,7 +164,7 @@ class Answers(Estimator):
             is_described = ratings is not None or features is not None
             check_stranger(table, find_axis(table, axis), member, is_described=is_described)
             return native_frame(columns, frame)
-        members = column_of("member", member)
+        members = column_of_members("member", member)
         found = recommend_to_many(self.fitted_, members, query)
         return native_frame(found.columns(table, members), frame)
 

@@ -28,6 +28,7 @@ from exchangeable.errors import InputError
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.devices import find_device, parse_size
+from exchangeable.runtime.phrases import did_you_mean
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import Progress, user_progress
 from exchangeable.runtime.random import check_seed
@@ -143,6 +144,12 @@ class Completer(Answers):
     def _units_of(self, table: Table) -> str | None:
         """Return the units that were asked for; means are those of values as they came."""
         asked = table.units if self.units is None else self.units
+        choices = ("plain", "log", *table.axes)
+        if asked is not None and asked not in choices:
+            raise InputError(
+                f"units must be one of {', '.join(choices)}, but are {asked!r}"
+                f"{did_you_mean(str(asked), choices)}"
+            )
         plain = str(self.model) in PLAIN_MODELS and table.scale.kind == "real"
         return "plain" if asked is None and plain else asked
 

@@ -45,9 +45,7 @@ class CodedRows:
     """Types of axes whose labels are written as categories."""
 
     @classmethod
-    def of(
-        cls, table: Table, codes: Callable[[Index], Sequence[NDArray[np.integer]]]
-    ) -> CodedRows:
+    def of(cls, table: Table, codes: Callable[[Index], Sequence[NDArray[np.integer]]]) -> CodedRows:
         return cls(table.axes, table.vocabularies, codes, table.categories)
 
     def decode(self, rows: Index) -> pl.DataFrame:

@@ -21,6 +21,7 @@ from exchangeable.data.frames import frame_of
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -116,9 +117,7 @@ class MemberFeatures:
             rows = self._with_rows(frame, codes, vocabulary)
         return replace(self, values=values, described=described, rows=rows)
 
-    def _with_rows(
-        self, added: pl.DataFrame, codes: Index, vocabulary: Vocabulary
-    ) -> pl.DataFrame:
+    def _with_rows(self, added: pl.DataFrame, codes: Index, vocabulary: Vocabulary) -> pl.DataFrame:
         """Add rows of members, and replace those that they had; further columns are dropped."""
         if not self.rows.columns:  # as older versions saved features
             return self.rows
@@ -297,6 +296,7 @@ def check_frames(table: Table, frames: Mapping[str, Any] | None) -> None:
     if unknown:
         raise InputError(
             f"features must be of axes {', '.join(table.axes)}, but are of {sorted(unknown)}"
+            f"{did_you_mean(str(sorted(unknown)[0]), table.axes)}"
         )
 
 

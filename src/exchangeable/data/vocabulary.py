@@ -6,7 +6,7 @@ sequence in which they first appear.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -288,6 +288,11 @@ def column_of(name: str, values: Iterable[object]) -> pl.Series:
 
 def column_of_label(name: str, label: object) -> pl.Series:
     """Make a column of one label; raise if it is none, or several in a list."""
+    if isinstance(label, bytes | bytearray | Iterator):
+        raise InputError(
+            f"the {name} must be one label, a number, text or date, but is of type "
+            f"{type(label).__name__}"
+        )
     column = column_of(name, [label])
     if missing_labels(column)[0]:
         raise InputError(f"the {name} must have a label, but is {label!r}")

@@ -33,8 +33,8 @@ def test_the_version_is_printed_before_anything_heavy_is_loaded():
 def test_the_help_of_the_whole_command_fits_one_screen(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = done("--help").output
-    for name in ("complete", "recommend", "explain", "suggest", "factorize", "train", "finetune",
-                 "pretrain", "evaluate", "serve", "doctor", "data", "--version"):  # fmt: skip
+    names = "complete recommend similar explain suggest factorize train finetune pretrain evaluate"
+    for name in (*names.split(), "serve", "doctor", "data", "--version"):
         assert f" {name} " in text
     assert len(text.splitlines()) <= 30
 
@@ -59,6 +59,8 @@ def test_json_is_one_object_and_nothing_else(here):
     for arguments in (
         ("complete", "ratings.csv"),
         ("recommend", "ratings.csv", "ann"),
+        ("recommend", "ratings.csv", "ann", "bob"),
+        ("similar", "ratings.csv", "ann"),
         ("explain", "ratings.csv", "ann", "Big"),
         ("suggest", "ratings.csv"),
         ("factorize", "film-club"),

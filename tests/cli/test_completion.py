@@ -3,9 +3,11 @@
 import json
 import random
 import re
+import shlex
 
 import numpy as np
 import polars as pl
+import pytest
 from tests.support.commands import done, run
 
 from exchangeable.completion.completer import Completer
@@ -46,12 +48,12 @@ def test_complete_keeps_the_other_columns_of_tables_and_queries(here):
 def test_columns_that_csv_cannot_hold_are_refused_before_any_work(here):
     frame = pl.read_csv("ratings.csv").with_columns(tags=pl.concat_list("film"))
     frame.write_parquet("tags.parquet")
-    refused = run("complete", "tags.parquet")
+    refused = run("complete", "tags.parquet", "--out", "tags.csv")
     assert refused.exit_code == 2
     assert "List(String) of column 'tags'" in refused.stderr
     assert "model" not in refused.output
-    done("complete", "tags.parquet", "--out", "out.parquet")
-    assert pl.read_parquet("out.parquet")["tags"].equals(frame["tags"])
+    done("complete", "tags.parquet")
+    assert pl.read_parquet("tags.completed.parquet")["tags"].equals(frame["tags"])
 
 
 def test_the_command_and_python_give_the_same_answers(here):
@@ -135,6 +137,18 @@ def test_a_table_with_nothing_to_fill_says_how_to_ask(here):
     assert not (here / "full.completed.csv").exists()
     facts = json.loads(done("complete", "full.csv", "--json").stdout)
     assert facts["unobserved"] == 2
+
+
+def test_suggested_commands_keep_the_options_that_were_given(here):
+    (here / "log.txt").write_text("a b|x|2\na b|x|3\nc|y|1\n")
+    given = "--axes 1,2 --value 3 --separator '|' --no-header --duplicates sum --model bias"
+    arguments = ("complete", "log.txt", *shlex.split(given), "--seed", "3")
+    lines = done(*arguments).output.splitlines()
+    commands = [line for line in lines if line.startswith("    exchangeable")]
+    assert len(commands) == 3
+    assert all(line.endswith(f" {given} --seed 3") for line in commands)
+    for line in commands[:2]:
+        done(*shlex.split(line)[1:])
 
 
 def test_the_report_is_one_page_that_asks_for_nothing_from_elsewhere(here):
@@ -261,3 +275,59 @@ def test_queries_with_times_are_predicted_at_these_times(here):
     needed = "asked.csv: row 2: a finite number, or a date written as the others, is needed in "
     needed += "'timestamp', but this is 'soon'"
     assert refused.stderr == f"error: {needed}\n"
+
+
+READERS = {
+    "csv": pl.read_csv,
+    "tsv": lambda path: pl.read_csv(path, separator="\t"),
+    "parquet": pl.read_parquet,
+    "jsonl": pl.read_ndjson,
+    "json": pl.read_ndjson,
+    "ndjson": pl.read_ndjson,
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_the_completed_table_is_a_file_of_the_kind_that_came(here, kind):
+    frame = pl.read_csv("ratings.csv").with_columns(note=pl.col("film") + "!", n=pl.lit(7))
+    writers = {
+        "csv": frame.write_csv,
+        "tsv": lambda path: frame.write_csv(path, separator="\t"),
+        "parquet": frame.write_parquet,
+        "json": frame.write_json,
+    }
+    writers.get(kind, frame.write_ndjson)(f"mine.{kind}")
+    done("complete", f"mine.{kind}", "--model", "bias")
+    written = f"mine.completed.{'jsonl' if kind == 'json' else kind}"
+    filled = READERS[kind](written)
+    assert filled.columns == [*frame.columns, "low", "high"]
+    assert filled["rating"].null_count() == 0
+    assert filled.drop("rating", "low", "high").equals(frame.drop("rating"))
+    assert filled["n"].dtype.is_integer()
+    done("complete", f"mine.{kind}", "--model", "bias", "--all", "--out", "every.jsonl")
+    assert len(pl.read_ndjson("every.jsonl")) == 12
+
+
+def test_types_of_a_parquet_file_stay(here):
+    frame = pl.read_csv("ratings.csv")
+    films = pl.Enum(frame["film"].unique().sort())
+    frame = frame.with_columns(
+        pl.col("user").cast(pl.Categorical),
+        pl.col("film").cast(films),
+        day=pl.date(2020, 1, 1),
+        kind=pl.Series(list("aabbaabba"), dtype=pl.Categorical),
+        tags=pl.Series([["x", "y"]] * len(frame)),
+        small=pl.Series(range(9), dtype=pl.UInt8),
+    )
+    frame.write_parquet("mine.parquet")
+    done("complete", "mine.parquet", "--model", "bias")
+    filled = pl.read_parquet("mine.completed.parquet")
+    kept = [column for column in frame.columns if column != "rating"]
+    assert {c: filled.schema[c] for c in kept} == {c: frame.schema[c] for c in kept}
+    assert filled.select(kept).equals(frame.select(kept))
+    for given in (frame, frame.drop_nulls("rating")):
+        given.write_parquet("mine.parquet")
+        done("complete", "mine.parquet", "--model", "bias", "--all", "--force")
+        every = pl.read_parquet("mine.completed.parquet")
+        assert [every.schema["user"], every.schema["film"]] == [pl.Categorical, films]
+        assert set(every["user"].cast(pl.String)) == {"ann", "bob", "cleo", "dora"}

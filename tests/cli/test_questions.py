@@ -1,4 +1,4 @@
-"""The commands recommend and explain."""
+"""The commands recommend, similar and explain."""
 
 import datetime
 import json
@@ -8,6 +8,7 @@ import pytest
 from tests.support.commands import done, run
 
 from exchangeable.completion.completer import Completer
+from exchangeable.datasets import load
 
 
 def test_recommend_for_known_and_new_members(here):
@@ -115,6 +116,17 @@ def test_explain_gives_what_the_method_does(here):
     ].to_list()
 
 
+def test_explain_has_a_line_where_the_member_is_read_as_a_new_one(here, monkeypatch):
+    arguments = ("explain", "ratings.csv", "ann", "Big", "--model", "bias")
+    assert json.loads(done(*arguments, "--json").stdout)["exact"] is True
+    assert "new user" not in done(*arguments).output
+    monkeypatch.setattr("exchangeable.completion.explain.MAX_READ_CELLS", 2)
+    assert "effects are those on a new user with the same cells" in done(*arguments).output
+    facts = json.loads(done(*arguments, "--json").stdout)
+    assert facts["exact"] is False
+    assert facts["note"].startswith("effects are those on a new user")
+
+
 def test_a_chance_is_explained_without_an_interval(here):
     pairs = [f"u{u},i{i}" for u in range(12) for i in range(10) if u % 2 == i % 2 and (u + i) % 5]
     (here / "pairs.csv").write_text("\n".join(["user,item", *pairs]))
@@ -146,3 +158,72 @@ def test_titles_stand_beside_labels(here):
     refused = run("recommend", "numbered.csv", "8", "--titles", "bare.csv")
     assert refused.exit_code == 2
     assert "a column of titles is needed" in refused.output
+
+
+def test_several_members_get_a_list_each(here):
+    arguments = ("recommend", "film-club", "Ada Abt", "Ben Abt", "-n", "2", "--model", "bias")
+    lines = done(*arguments).output.splitlines()
+    assert [line for line in lines if line.endswith(":")] == ["  Ada Abt:", "  Ben Abt:"]
+    lists = json.loads(done(*arguments, "--json").stdout)["members"]
+    assert [each["member"] for each in lists] == ["Ada Abt", "Ben Abt"]
+    for each in lists:
+        alone = json.loads(
+            done(
+                "recommend", "film-club", each["member"], "-n", "2", "--model", "bias", "--json"
+            ).stdout
+        )
+        assert each["recommended"] == alone["recommended"]
+        assert len(each["recommended"]) == 2
+    for words, message in [
+        (("Ada Abt", "Nobody"), "1 of 2 are no member of the table, such as 'Nobody'"),
+        (("Ada Abt", "Ben Abt", "--rate", "Heat=5"), "are those of one member, but there are"),
+    ]:
+        refused = run("recommend", "film-club", *words, "--model", "bias")
+        assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+        assert message in refused.stderr
+
+
+def test_similar_lists_what_the_method_does(here):
+    arguments = ("similar", "film-club", "Heat", "--axis", "film", "-n", "3")
+    listed = json.loads(done(*arguments, "--json").stdout)["similar"]
+    table = load("film-club").table
+    found = Completer("pretrained").fit_table(table).similar("Heat", 3, axis="film")
+    assert [row["film"] for row in listed] == found["film"].to_list()
+    text = done(*arguments).output.splitlines()
+    assert text[-3:] == [f"  {row['similarity']:8.3f}  {row['film']}" for row in listed]
+    refused = run("similar", "ratings.csv", "Haet", "--axis", "film")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "film must be known, but 'Haet' is not; did you mean 'Heat'?" in refused.stderr
+
+
+def test_a_positive_is_rated_without_a_value(here):
+    pairs = [f"u{u},i{i}" for u in range(12) for i in range(10) if u % 2 == i % 2 and (u + i) % 5]
+    (here / "pairs.csv").write_text("\n".join(["user,item", *pairs]))
+    one, other = (
+        done("recommend", "pairs.csv", "zed", "--rate", rate, "--model", "ease", "--json").stdout
+        for rate in ("i3", "i3=1")
+    )
+    assert json.loads(one) == json.loads(other)
+    assert "i3" not in [row["item"] for row in json.loads(one)["recommended"]]
+    refused = run("recommend", "ratings.csv", "zed", "--rate", "Heat")
+    assert "--rate must be NAME=VALUE, but is 'Heat'" in refused.stderr
+
+
+def test_what_leaves_nothing_to_list_is_named(here):
+    mean = ("recommend", "ratings.csv", "ann", "--model", "mean")
+    refused = run(*mean, "--among", "Big", "--exclude", "Big")
+    assert refused.exit_code == 2
+    assert "exclude leaves out all of those in among" in refused.stderr
+    refused = run(*mean, "--exclude", "Big", "--exclude", "Heat", "--exclude", "Alien")
+    assert "exclude leaves out all of them" in refused.stderr
+    printed = done(*mean, "--among", "Heat").output
+    assert "ann has no unobserved cell to recommend among those that may be listed" in printed
+
+
+def test_titles_of_few_labels_are_noted(here):
+    (here / "films.csv").write_text("film,title\nHeat,The heat\nJaws,The jaws\n")
+    listed = done("recommend", "ratings.csv", "bob", "--titles", "films.csv", "--model", "mean")
+    assert "only 1 of 3 labels of 'film' have a title in films.csv; check labels" in listed.output
+    (here / "films.csv").write_text("film,title\nHeat,The heat\nBig,The big\n")
+    listed = done("recommend", "ratings.csv", "bob", "--titles", "films.csv", "--model", "mean")
+    assert "only" not in listed.output

@@ -45,6 +45,21 @@ def test_a_file_is_completed_on_standard_output_and_standard_input_into_a_file(h
     assert pl.read_csv(here / "out.csv").height == 4
 
 
+def test_a_reader_that_closes_standard_output_ends_the_command_quietly(here):
+    arguments = ("complete", "film-club", "--all", "--model", "mean", "--out", "-")
+    with subprocess.Popen(
+        [sys.executable, "-m", "exchangeable", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        told = process.stderr.read()
+    assert process.returncode == 1
+    assert "cells of 200 member" in told
+    assert told.count("\n") == 1
+
+
 def test_json_and_the_table_cannot_both_be_printed(here):
     result = pipe(CSV, "complete", "-", "--json")
     assert (result.exit_code, result.stderr.count("\n"), result.stdout) == (2, 1, "")
@@ -81,6 +96,14 @@ def test_errors_about_standard_input_are_one_line(here, content, message):
         (["data", "fetch", "ml-100"], "did you mean 'ml-100k'?"),
         (["data", "describe", "ratngs.csv"], "did you mean 'ratings.csv'?"),
         (["train", "ratings.csv", "--out", "m", "--recipe", "factorised"], "'factorized'?"),
+        (["complete", "ratings.csv", "--log"], "--units log"),
+        (["complete", "ratings.csv", "--duplicates", "summ"], "did you mean 'sum'?"),
+        (["complete", "ratings.csv", "--scale", "level"], "did you mean 'levels'?"),
+        (["complete", "ratings.csv", "--scale", "real", "--units", "usr"], "did you mean 'user'?"),
+        (["complete", "ratings.csv", "--features", "flim=ratings.csv"], "did you mean 'film'?"),
+        (["suggest", "ratings.csv", "--goal", "bst"], "did you mean 'best'?"),
+        (["recommend", "ratings.csv", "ann", "--axis", "usr"], "did you mean 'user'?"),
+        (["recommend", "ratings.csv", "ann", "--among", "Alein"], "did you mean 'Alien'?"),
     ],
 )
 def test_a_misspelt_word_is_followed_by_the_closest_one(here, arguments, message):

@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.completion.test_side_information import CELLS, FILMS, USERS, VALUES
-from tests.support.film_club import FRAME, LABELS, RATINGS
+from tests.support.film_club import FRAME, LABELS
 
 from exchangeable.completion import explain
 from exchangeable.completion.completer import Completer
 from exchangeable.datasets import load
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, InputWarning
 
 MEMBER = LABELS["member"][0]
 OWN = FRAME.filter(pl.col("member") == MEMBER)
@@ -24,37 +24,103 @@ def newcomer_mean(completer, film, ratings, **options):
     return listed[completer.table_.prediction_columns()[0]][0]
 
 
+def few_films():
+    """Ratings of 25 films, the member with the most of them, and a film without a rating by it."""
+    few = FRAME.filter(pl.col("film").is_in(FRAME["film"].unique().sort()[:25].to_list()))
+    member = few["member"].value_counts(sort=True).sort("count", "member")["member"][-1]
+    film = sorted(set(few["film"]) - set(few.filter(pl.col("member") == member)["film"]))[0]
+    return few, member, film
+
+
+def assert_effects_are_those_of_leaving_out(completer, cell, refit, keep, n=3, **options):
+    """Compare with completers that were fitted to the cells of a frame without one of them."""
+    if not keep.filter(_same(keep, cell)).is_empty():
+        keep = keep.filter(~_same(keep, cell))
+        whole = refit(keep).predict([cell])[0]
+    else:
+        whole = completer.predict([cell])[0]
+    found = completer.explain(cell, n, **options)
+    labels = [name for name in found.columns if name in keep.columns[: len(cell)]]
+    for row in found.iter_rows(named=True):
+        other = {**dict(zip(keep.columns, cell, strict=False)), **{k: row[k] for k in labels}}
+        without = keep.filter(~_same(keep, [other[name] for name in keep.columns[: len(cell)]]))
+        assert len(without) == len(keep) - 1
+        expected = whole - refit(without).predict([cell])[0]
+        assert row[found.columns[-1]] == pytest.approx(expected, abs=1e-6)
+    assert np.abs(found[found.columns[-1]]).max() > 1e-5
+    return found
+
+
+def _same(frame, cell):
+    return pl.all_horizontal([pl.col(c) == own for c, own in zip(frame.columns, cell)])  # noqa: B905
+
+
+@pytest.mark.parametrize("model", ["pretrained", "vmf", "bias", "auto", "mean", "item-knn"])
+@pytest.mark.parametrize("observed", [False, True])
+def test_an_effect_is_what_the_prediction_loses_without_the_cell(model, observed):
+    few, member, film = few_films()
+    few = few.select("member", "film", "rating")
+    if observed:
+        film = few.filter(pl.col("member") == member)["film"][0]
+    completer = Completer(model).fit(few)
+    chosen = completer.model_name_
+
+    def refit(frame):
+        return Completer(chosen).fit(frame)
+
+    found = assert_effects_are_those_of_leaving_out(completer, (member, film), refit, few)
+    every = completer.explain((member, film))
+    assert found.equals(every.head(3))
+    assert (np.diff(np.abs(every["effect"])) <= 1e-9).all()
+    assert len(every) == (few["member"] == member).sum() - observed
+
+
+def test_the_only_cell_of_a_member_has_the_effect_of_the_member_itself():
+    few, _, film = few_films()
+    few = pl.concat([few.select("member", "film", "rating"),
+                     pl.DataFrame({"member": ["new"], "film": [few["film"][0]], "rating": [5]},
+                                  schema_overrides={"rating": few["rating"].dtype})])  # fmt: skip
+    completer = Completer("pretrained").fit(few)
+    found = completer.explain(("new", film))
+    assert len(found) == 1
+    with pytest.warns(InputWarning):
+        without = Completer("pretrained").fit(few.head(-1)).predict([("new", film)])[0]
+    expected = completer.predict([("new", film)])[0] - without
+    assert found["effect"][0] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("model", "in_logarithms"), [("vmf", True), ("pretrained", False)])
+def test_logarithms_and_times_are_read_again_too(model, in_logarithms):
+    generator = np.random.default_rng(0)
+    index = np.argwhere(generator.random((20, 12)) < 0.5)
+    value = 2 * generator.normal(size=20)[index[:, 0]] + generator.normal(size=len(index))
+    value = np.round(1 + 99 * np.exp(value)) if in_logarithms else value
+    frame = pl.DataFrame({"u": index[:, 0], "i": index[:, 1], "plays": value})
+    frame = frame.with_columns(time=pl.Series(generator.permutation(len(frame))))
+    completer = Completer(model).fit(frame)
+    assert any("logarithms" in note for note in completer.notes_) == in_logarithms
+    free = next(i for i in range(12) if not len(frame.filter(u=3, i=i)))
+    assert_effects_are_those_of_leaving_out(
+        completer, (3, free), lambda own: Completer(model).fit(own), frame
+    )
+
+
 @pytest.mark.parametrize("model", ["pretrained", "vmf", "bias"])
 @pytest.mark.parametrize("film", [UNSEEN, OWN["film"][0]])
-def test_an_effect_is_what_a_newcomer_with_the_same_cells_loses_without_one(fitted, model, film):
+def test_where_the_table_is_too_large_the_member_is_read_as_a_new_one(
+    fitted, model, film, monkeypatch
+):
     completer = fitted(model)
+    monkeypatch.setattr(explain, "MAX_READ_CELLS", 100)
     ratings = {k: v for k, v in zip(OWN["film"], OWN["rating"], strict=True) if k != film}
-    found = completer.explain((MEMBER, film))
+    with pytest.warns(InputWarning, match="effects are those on a new member with the same cells"):
+        found = completer.explain((MEMBER, film))
     assert found.columns == ["film", "value", "effect"]
     assert dict(zip(found["film"], found["value"], strict=True)) == ratings
     whole = newcomer_mean(completer, film, ratings)
     for label, effect in zip(found["film"], found["effect"], strict=True):
         without = {k: v for k, v in ratings.items() if k != label}
         assert effect == pytest.approx(whole - newcomer_mean(completer, film, without), abs=1e-6)
-    assert np.abs(found["effect"]).max() > 1e-3
-    assert (np.diff(np.abs(found["effect"])) <= 1e-9).all()
-    assert completer.explain((MEMBER, film), 2).equals(found.head(2))
-
-
-@pytest.mark.parametrize("model", ["mean", "item-knn"])
-def test_models_that_read_no_member_alone_are_fitted_again_without_the_cell(model):
-    few = FRAME.filter(pl.col("film").is_in(FRAME["film"].unique().sort()[:25].to_list()))
-    member = few["member"].value_counts(sort=True)["member"][0]
-    labels, ratings = few.select("member", "film"), few["rating"].to_numpy()
-    completer = Completer(model).fit(labels, ratings)
-    film = sorted(set(few["film"]) - set(few.filter(pl.col("member") == member)["film"]))[0]
-    whole = completer.predict([(member, film)])[0]
-    found = completer.explain((member, film), 3)
-    for label, effect in found.select("film", "effect").iter_rows():
-        kept = ~((few["member"] == member) & (few["film"] == label)).to_numpy()
-        without = Completer(model).fit(labels.filter(kept), ratings[kept])
-        assert without.table_.shape == completer.table_.shape
-        assert effect == pytest.approx(whole - without.predict([(member, film)])[0], abs=1e-6)
 
 
 def positives():
@@ -64,31 +130,16 @@ def positives():
     return [cell for cell in cells if generator.random() < 0.7]
 
 
-def test_positives_are_explained_by_the_items_of_the_user():
-    completer = Completer("pretrained").fit(positives())
-    own = [item for user, item in positives() if user == 3]
-    item = next(i for i in range(1, 30, 2) if i not in own)
-    found = completer.explain((3, item))
-    assert sorted(found["column 2"]) == sorted(own)
-
-    def chance(items):
-        listed = completer.recommend(999, ratings=items, among=[item])
-        return listed["value"][0]
-
-    for label, effect in found.select("column 2", "effect").iter_rows():
-        without = [i for i in own if i != label]
-        assert effect == pytest.approx(chance(own) - chance(without), abs=1e-6)
-
-
-def test_positives_are_explained_by_the_users_of_the_item():
-    cells = positives()
-    completer = Completer("ease").fit(cells)
-    cell = (3, next(i for i in range(1, 30, 2) if (3, i) not in cells))
-    found = completer.explain(cell, 2, axis=1)
-    whole = completer.predict([cell])[0]
-    for user, effect in found.select("column 1", "effect").iter_rows():
-        without = Completer("ease").fit([c for c in cells if c != (user, cell[1])])
-        assert effect == pytest.approx(whole - without.predict([cell])[0], abs=1e-6)
+@pytest.mark.parametrize(("model", "axis"), [("pretrained", 0), ("ease", 0), ("ease", 1)])
+def test_positives_are_explained_by_the_cells_of_the_user_or_the_item(model, axis):
+    frame = pl.DataFrame(positives(), schema=["user", "item"], orient="row")
+    completer = Completer(model).fit(frame)
+    item = next(i for i in range(1, 30, 2) if (3, i) not in positives())
+    assert_effects_are_those_of_leaving_out(
+        completer, (3, item), lambda own: Completer(model).fit(own), frame, axis=axis
+    )
+    found = completer.explain((3, item), axis=axis)
+    assert len(found) == len(frame.filter(user=3) if axis == 0 else frame.filter(item=item))
 
 
 def test_negatives_that_were_drawn_are_no_reasons():
@@ -101,29 +152,36 @@ def test_negatives_that_were_drawn_are_no_reasons():
 def test_three_axes_are_explained_by_the_cells_of_one_member():
     evenings = load("film-club-evenings").table
     frame = pl.DataFrame(evenings.frame(evenings.index, rating=evenings.values))
-    completer = Completer("vmf").fit(frame.drop("rating"), frame["rating"].to_numpy())
-    own = frame.filter(pl.col("member") == "Ada Abt")
-    film, occasion = "Heat", "alone"
-    found = completer.explain(("Ada Abt", film, occasion))
+    completer = Completer("bias").fit(frame.drop("rating"), frame["rating"].to_numpy())
+    cell = ("Ada Abt", "Heat", "alone")
+    assert_effects_are_those_of_leaving_out(
+        completer,
+        cell,
+        lambda own: Completer("bias").fit(own.drop("rating"), own["rating"].to_numpy()),
+        frame,
+    )
+    found = completer.explain(cell)
     assert found.columns == ["film", "occasion", "value", "effect"]
-    assert len(found) == len(own)
-
-    def mean(ratings):
-        options = {"given": {"occasion": occasion}, "among": {"film": [film]}}
-        return completer.recommend("new", ratings=ratings, include_seen=True, **options)["value"][0]
-
-    first = found.row(0, named=True)
-    same = (pl.col("film") == first["film"]) & (pl.col("occasion") == first["occasion"])
-    cells = own.drop("member")
-    assert first["effect"] == pytest.approx(mean(cells) - mean(cells.filter(~same)), abs=1e-6)
+    assert len(found) == len(frame.filter(pl.col("member") == "Ada Abt"))
 
 
-def test_features_of_the_member_are_read_too():
+def test_features_of_the_member_are_read_too(monkeypatch):
     features = {"film": FILMS, "user": USERS}
     completer = Completer("pretrained", scale="real").fit(CELLS, VALUES, features=features)
-    own = CELLS.with_columns(value=VALUES).filter(pl.col("user") == "u03")
+    frame = CELLS.with_columns(value=VALUES)
+    own = frame.filter(pl.col("user") == "u03")
     film = sorted(set(CELLS["film"]) - set(own["film"]))[0]
-    found = completer.explain(("u03", film))
+    assert_effects_are_those_of_leaving_out(
+        completer,
+        ("u03", film),
+        lambda rest: Completer("pretrained", scale="real").fit(
+            rest.drop("value"), rest["value"].to_numpy(), features=features
+        ),
+        frame,
+    )
+    monkeypatch.setattr(explain, "MAX_READ_CELLS", 100)
+    with pytest.warns(InputWarning, match="a new user with the same cells"):
+        found = completer.explain(("u03", film))
     trait = {"trait": USERS.filter(pl.col("user") == "u03")["trait"][0]}
     ratings = dict(zip(own["film"], own["value"], strict=True))
     whole = newcomer_mean(completer, film, ratings, features=trait)
@@ -161,6 +219,6 @@ def test_questions_that_cannot_be_explained_are_one_line(fitted, monkeypatch):
         completer.explain((MEMBER, UNSEEN))
     monkeypatch.setattr(explain, "MAX_CELLS", 100)
     monkeypatch.setattr(explain, "MAX_READ_CELLS", 100)
-    total = len(OWN) * len(RATINGS)
+    total = len(OWN) * explain.MIN_READING
     with pytest.raises(InputError, match=rf"at most 100 cells are read, but these are {total:,}"):
         fitted("mean").explain((MEMBER, UNSEEN))

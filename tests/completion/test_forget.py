@@ -14,14 +14,14 @@ MEMBER = LABELS["member"][0]
 ASKED = LABELS.filter(pl.col("member") != MEMBER).head(30)
 
 
-def assert_alike(forgetful, ignorant, asked, atol=1e-9, **options):
+def assert_alike(forgetful, ignorant, asked, **options):
     for completer in (forgetful, forgetful.refresh()):
         for ask in ("predict", "predict_interval"):
             one, other = (getattr(c, ask)(asked, **options) for c in (completer, ignorant))
-            np.testing.assert_allclose(one, other, atol=atol, rtol=0)
-    if atol <= 1e-9:  # only the sentence on the columns of the input is gone
-        assert set(forgetful.notes_) <= set(ignorant.notes_)
-        assert forgetful.table_.summary() in forgetful.notes_
+            np.testing.assert_allclose(one, other, atol=1e-9, rtol=0)
+    # Only the sentence on the columns of the input is gone.
+    assert set(forgetful.notes_) <= set(ignorant.notes_)
+    assert forgetful.table_.summary() in forgetful.notes_
     for mine, theirs in zip(
         forgetful.table_.vocabularies, ignorant.table_.vocabularies, strict=True
     ):
@@ -117,19 +117,57 @@ def test_features_of_a_forgotten_member_go_too(numbers):
         CELLS[kept], VALUES[kept], features=features
     )
     asked = CELLS[kept].head(60)
-    assert_alike(completer, ignorant, asked, atol=1e-4 if numbers else 1e-9)
+    assert_alike(completer, ignorant, asked)
     assert completer.fitted_.features.names == ignorant.fitted_.features.names
     assert "the only astronaut" not in str(completer.fitted_.features.names)
 
 
-def test_features_that_are_similarities_cannot_be_taken_apart():
-    labels = sorted(set(CELLS["user"]))
-    alike = pl.DataFrame(
-        {"user": labels} | {u: np.eye(len(labels))[k] for k, u in enumerate(labels)}
+def forget_one(features, without, tmp_path):
+    """Return a completer that forgot a user, another that was saved before, and one without it."""
+    completer = Completer("pretrained", scale="real").fit(CELLS, VALUES, features=features)
+    completer.save(tmp_path / "kept")
+    loaded = Completer.load(tmp_path / "kept").forget("u03")
+    kept = np.flatnonzero((CELLS["user"] != "u03").to_numpy())
+    ignorant = Completer("pretrained", scale="real").fit(
+        CELLS[kept], VALUES[kept], features=without
     )
-    completer = Completer("pretrained", scale="real").fit(CELLS, VALUES, features={"user": alike})
-    with pytest.raises(InputError, match="those of 'user' are similarities, which cannot be taken"):
-        completer.forget("u03")
+    return completer.forget("u03"), loaded, ignorant, CELLS[kept].head(60)
+
+
+def test_a_number_at_the_mean_of_its_column_is_not_a_missing_one(tmp_path):
+    strong = USERS["trait"].to_numpy() - USERS["trait"].mean()
+    strong[4], strong[5] = 0.0, strong[5] + strong[4]
+    large = pl.Series([None if k == 8 else 1e6 + 1e3 * t for k, t in enumerate(strong)])
+    features = {"user": USERS.with_columns(trait=pl.Series(strong), large=large)}
+    without = {"user": features["user"].filter(pl.col("user") != "u03")}
+    *forgetful, ignorant, asked = forget_one(features, without, tmp_path)
+    for completer in forgetful:
+        assert_alike(completer, ignorant, asked)
+
+
+def test_similarities_of_the_other_members_stay(tmp_path):
+    labels = sorted(set(CELLS["user"]))
+    trait = USERS.sort("user")["trait"].to_numpy()
+    alike = np.exp(-(np.subtract.outer(trait, trait) ** 2))
+    frame = pl.DataFrame({"user": labels} | {u: alike[k] for k, u in enumerate(labels)})
+    without = frame.filter(pl.col("user") != "u03").drop("u03")
+    *forgetful, ignorant, asked = forget_one({"user": frame}, {"user": without}, tmp_path)
+    for completer in forgetful:
+        assert_alike(completer, ignorant, asked)
+
+
+def test_features_that_came_by_an_update_are_forgotten_too():
+    completer = Completer("pretrained", scale="real").fit(CELLS, VALUES, features={"user": USERS})
+    rows = pl.DataFrame({"id": ["u98", "u99"], "trait": ["1.5", None], "other": [1, 2]})
+    completer.update([("u98", "f03"), ("u99", "f04")], [1.0, 2.0], features={"user": rows})
+    completer.forget("u98")
+    cells = pl.concat([CELLS, pl.DataFrame({"user": ["u99"], "film": ["f04"]})])
+    users = pl.concat([USERS, pl.DataFrame({"user": ["u99"], "trait": [None]},
+                                           schema_overrides={"trait": pl.Float64})])  # fmt: skip
+    ignorant = Completer("pretrained", scale="real").fit(
+        cells, np.r_[VALUES, 2.0], features={"user": users}
+    )
+    assert_alike(completer, ignorant, CELLS.head(60))
 
 
 def test_times_of_other_cells_stay():

@@ -51,6 +51,22 @@ def test_a_label_of_the_wrong_type_is_no_stranger(numbered, titled, ask):
         ask(titled, np.int64(305))
 
 
+def test_what_is_no_label_is_refused_as_a_member(numbered, titled):
+    for completer in (numbered, titled):
+        for member, name in ((b"3", "bytes"), ((u for u in (6, 7)), "generator")):
+            with pytest.raises(InputError, match=f"must be one label, .*, but is of type {name}$"):
+                completer.recommend(member)
+        with pytest.raises(InputError, match=r"labels of '.*' are .*, but True is a boolean"):
+            completer.recommend(True)
+        for ask in (completer.forget, completer.recommend):
+            with pytest.raises(InputError) as refused:
+                ask([("6", "Heat")])
+            assert "\n" not in str(refused.value)
+            assert "('6', 'Heat')" in str(refused.value)
+    truths = Completer("bias").fit([(u, f) for u in (True, False) for f in FILMS][:-1], range(7))
+    assert truths.recommend(False)["column 2"].to_list() == ["Big"]
+
+
 def test_other_types_have_names_too(titled):
     with pytest.raises(InputError, match=r"texts, but 305.0 is a number; did you mean '305'\?"):
         titled.recommend(305.0)

@@ -31,6 +31,35 @@ def test_quantiles_are_the_ends_of_intervals_and_ascend(model):
     np.testing.assert_allclose(usual, found[:, [1, 2, 0]], atol=1e-7)
 
 
+TABLES = {
+    "ratings": lambda latent: (3 + 2 * latent).round().clip(1, 5),
+    "signs": lambda latent: np.where(latent > -0.8, 1.0, -1.0),
+    "zero and five": lambda latent: np.where(latent > 0.5, 5.0, 0.0),
+    "counts": lambda latent: np.exp(2 * latent - 1).round().clip(0, 9),
+    "heavy tails": lambda latent: np.exp(4 + 3 * latent).round(),
+    "real": lambda latent: latent,
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("model", ["pretrained", "bias", "mean"])
+def test_intervals_contain_their_own_mean(model, kind):
+    generator = np.random.default_rng(1)
+    latent = generator.normal(size=(40, 1)) + generator.normal(size=25)
+    whole = TABLES[kind](0.7 * (latent + 0.5 * generator.normal(size=latent.shape)))
+    kept = generator.random(whole.shape) < 0.4
+    completer = Completer(model).fit(np.argwhere(kept), whole[kept])
+    asked, truth = np.argwhere(~kept), whole[~kept]
+    mean = completer.predict(asked)
+    for coverage in (0.5, 0.8, 0.98):
+        low, high = completer.predict_interval(asked, coverage).T
+        assert (low <= mean).all()
+        assert (mean <= high).all()
+    if model == "pretrained":
+        low, high = completer.predict_interval(asked).T
+        assert ((low <= truth) & (truth <= high)).mean() > 0.74
+
+
 @pytest.mark.parametrize("model", ["pretrained", "vmf"])
 def test_quantiles_on_levels_are_within_them(fitted, model):
     found = fitted(model).predict_quantiles(ASKED, np.linspace(0.001, 0.999, 200))

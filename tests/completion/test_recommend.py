@@ -176,6 +176,8 @@ def test_exposure_lists_what_a_member_is_likely_to_come_to():
 
 def test_exposure_that_makes_no_sense_is_one_line():
     completer = Completer("pretrained").fit(*exposed_club())
+    listed = [completer.recommend("u5", exposure=kind(0.5)) for kind in (float, np.float32)]
+    assert listed[0].equals(listed[1])
     for exposure in (-1.0, np.nan, np.inf):
         with pytest.raises(InputError, match="exposure must be a finite number of at least 0"):
             completer.recommend("u5", exposure=exposure)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from tests.support.strangers import STRANGERS
 
+from exchangeable.baselines import BASELINES
 from exchangeable.completion.completer import Completer
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, InputWarning
 from exchangeable.predictors.units import UnitsPredictor
 
 
@@ -54,6 +55,30 @@ def test_counts_with_heavy_tails_are_never_predicted_below_zero():
     assert completer.predict_interval(queries, 0.98).min() >= 0
     plain = Completer("bias", units="plain").fit(cells, values)
     assert plain.predict_interval(queries, 0.98).min() == 0  # all values are above
+
+
+@STRANGERS
+@pytest.mark.parametrize("model", sorted(BASELINES))
+def test_counts_are_nowhere_below_zero_whatever_the_model(model):
+    cells, values = plays()
+    completer = Completer(model).fit(cells, values)
+    queries = [(f"u{u}", f"a{a}") for u in range(-1, 40, 3) for a in range(-1, 30)]
+    assert completer.predict(queries).min() >= 0
+    assert completer.predict_interval(queries, 0.98).min() >= 0
+    assert completer.sample(queries, 5).min() >= 0
+    completer.update([("u0", "new")], [3.0]).refresh()
+    assert completer.predict_interval(queries, 0.98).min() >= 0
+
+
+def test_means_are_those_of_values_as_they_came():
+    cells, values = plays()
+    own = np.array([user == "u1" for user, _ in cells])
+    with pytest.warns(InputWarning):
+        predicted = Completer("mean").fit(cells, values).predict([("u1", "new")])
+    assert predicted == pytest.approx(values.mean())
+    with pytest.warns(InputWarning):
+        predicted = Completer("row-mean").fit(cells, values).predict([("u1", "new")])
+    assert predicted == pytest.approx(values[own].mean())
 
 
 @pytest.mark.parametrize("made", [specimens, plays])

@@ -291,6 +291,27 @@ def test_later_members_are_measured_as_the_first_ones_were():
     np.testing.assert_array_equal(more.centred[4:], features.encode(later))
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "joined"),
+    [
+        ([1, 2, 3], [2.5], [1.0, 2.0, 3.0, 2.5]),
+        ([1.0, None, 3.0], ["4"], [1.0, None, 3.0, 4.0]),
+        (["x", "y", "x"], [None], ["x", "y", "x", None]),
+        ([True, False, True], ["true"], ["true", "false", "true", "true"]),
+        (["x", "1", "1"], [1], ["x", "1", "1", "1"]),
+        ([date(2000, 1, k) for k in (1, 2, 3)], ["2001-01-01"],
+         [*(datetime(2000, 1, k) for k in (1, 2, 3)), datetime(2001, 1, 1)]),
+    ],
+)  # fmt: skip
+def test_rows_of_later_members_are_kept_as_they_are_read(first, later, joined):
+    features = features_of(films("abc", own=first))
+    more = features.with_more(films("e", own=later), MORE)
+    assert more.rows["own"].to_list() == joined
+    assert more.rows["film"].to_list() == ["a", "b", "c", "e"]
+    assert features.rows["own"].to_list() == first
+    assert more.with_more(films("b", own=later), MORE).rows["film"].to_list() == list("aceb")
+
+
 def test_without_a_row_known_members_keep_what_they_had_and_new_ones_have_nothing():
     features = features_of(films("abc", year=[0.0, 10.0, 5.0]))
     more = features.with_more(None, MORE)

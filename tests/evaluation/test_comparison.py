@@ -48,6 +48,25 @@ def test_figures_are_those_of_predicting_the_hidden_cells_by_hand():
     assert len(outcome.truth) == len(split.test)
 
 
+def test_features_of_members_without_cells_change_no_figure_by_their_labels():
+    """Members that sort before all others move the numbers of these in the fitted table."""
+    generator = np.random.default_rng(0)
+    years = pl.DataFrame({"film": CLUB.table.vocabularies[1].labels})
+    years = years.with_columns(year=pl.Series(generator.normal(size=len(years))))
+    split = splits.by_share(CLUB.table, test=0.2, validation=0.0, seed=0)
+    known = Completer("pretrained")
+    one = judge(known, CLUB.table, split, features={"film": years})
+    for label in ("!", "~"):
+        further = pl.DataFrame({"film": [f"{label} {k}" for k in range(9)], "year": [0.0] * 9})
+        features = {"film": pl.concat([further, years])}
+        outcome = judge(Completer("pretrained"), CLUB.table, split, features=features)
+        assert outcome.metrics["rmse"] == pytest.approx(one.metrics["rmse"], rel=0.02)
+        check = calibrate(CLUB.table, known, SILENT, features)
+        yardstick = check.outcomes[1].metrics["rmse"]
+        assert check.outcomes[0].metrics["rmse"] < yardstick
+        assert check.held[7] == pytest.approx(check.outcomes[0].metrics["coverage"])
+
+
 def test_the_hidden_values_have_no_influence_on_the_answers():
     split = splits.by_share(CLUB.table, test=0.2, validation=0.0, seed=0)
     values = CLUB.table.values.copy()

@@ -20,7 +20,7 @@ from exchangeable.cli.data import data
 from exchangeable.cli.diagnostics import doctor
 from exchangeable.cli.evaluation import evaluate
 from exchangeable.cli.output import print_error
-from exchangeable.cli.questions import explain, recommend
+from exchangeable.cli.questions import explain, recommend, similar
 from exchangeable.cli.service import serve
 from exchangeable.cli.suggestion import suggest
 from exchangeable.cli.training import finetune, pretrain, train
@@ -32,12 +32,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(complete, recommend, explain, suggest, factorize),
+    *(complete, recommend, similar, explain, suggest, factorize),
     *(train, finetune, pretrain, evaluate),
     *(serve, doctor),
 ):
     app.command()(command)
 app.add_typer(data, name="data")
+HINTS = {"--log": "; values are read as logarithms with --units log."}
+"""What is added to the error about an option that there is under another name."""
 
 
 def _print_version(chosen: bool) -> None:
@@ -78,7 +80,8 @@ def run() -> None:
         usage = getattr(error, "format_message", None)  # typer's errors about options
         if usage is None:
             raise
-        code = _fail(f"{usage()} See exchangeable --help.", 2) if usage() else 2
+        hint = HINTS.get(getattr(error, "option_name", ""), "")
+        code = _fail(f"{usage()}{hint} See exchangeable --help.", 2) if usage() else 2
     sys.exit(code or 0)
 
 

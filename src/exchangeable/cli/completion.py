@@ -23,6 +23,7 @@ from exchangeable.cli.options import (
     TableOrCompleter,
     open_table,
     with_table_options,
+    write_table_options,
 )
 from exchangeable.cli.output import (
     Output,
@@ -52,7 +53,10 @@ MAX_CELLS = 5_000_000
 
 Out = Annotated[
     Path | None,
-    typer.Option(help="Output file: .csv, .tsv or .parquet; - for CSV on standard output."),
+    typer.Option(
+        help="Output file: .csv, .tsv, .parquet or .jsonl; by default of the kind of the table's "
+        "file; - for CSV on standard output."
+    ),
 ]
 
 
@@ -111,7 +115,7 @@ def complete(
         output = Output(as_json, processes, to_stderr=printed)
         data, _ = open_table(table, options)
         if queries is None and not every and data.is_observed.all():
-            _say_what_to_ask(output, table, data)
+            _say_what_to_ask(output, table, data, _write_options(model, features, seed, options))
             return
         # All input is checked before anything is fitted.
         frames = read_features(features, data, options.encoding)
@@ -119,7 +123,7 @@ def complete(
             request = fill.FillRequest.of(
                 data, queries=queries, every=every, limit=limit, encoding=options.encoding
             )
-        if out.suffix.lower() != ".parquet":
+        if out.suffix.lower() not in (".parquet", ".jsonl", ".ndjson"):
             request.check_csv()
         data = data.in_label_order(in_place=True)
         completer = fit_completer(data, model, seed, device, frames, output, memory, processes)
@@ -146,8 +150,23 @@ def complete(
     output.finish(f"predicted {predicted}, written to {name_output(out)}{and_report}")
 
 
-def _say_what_to_ask(output: Output, name: str, table: Table) -> None:
-    """Say what can be asked about a table whose rows all have a value, since none is missing."""
+def _write_options(model: str, features: list[str] | None, seed: int, options: TableOptions) -> str:
+    """Write the options that were given, as they follow a command that asks the same table."""
+    words = write_table_options(options)
+    for file in features or ():
+        words += ["--features", file]
+    if model != "auto":
+        words += ["--model", model]
+    if seed:
+        words += ["--seed", str(seed)]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def _say_what_to_ask(output: Output, name: str, table: Table, given: str) -> None:
+    """Say what can be asked about a table whose rows all have a value, since none is missing.
+
+    ``given`` are the options that the table was read with.
+    """
     unobserved = math.prod(table.shape) - len(table)
     member = shlex.quote(str(table.vocabularies[0].labels[int(table.index[0, 0])]))
     name = shlex.quote(name)
@@ -158,9 +177,9 @@ def _say_what_to_ask(output: Output, name: str, table: Table) -> None:
         output.line(
             f"every row has a value, and {format_count(unobserved, pairs)} of "
             f"{' and '.join(table.axes)} have no row. To ask about them:",
-            f"  exchangeable recommend {name} {member}",
-            f"  exchangeable complete {name} --all",
-            f"  exchangeable complete {name} --queries FILE",
+            f"  exchangeable recommend {name} {member}{given}",
+            f"  exchangeable complete {name} --all{given}",
+            f"  exchangeable complete {name} --queries FILE{given}",
         )
     output.finish("nothing was written: no row lacks a value" if unobserved else
                   "nothing to fill in: every cell of the table has a value")  # fmt: skip

@@ -127,6 +127,12 @@ _FIELDS: dict[str, tuple[Any, Any]] = {
     "encoding": (Encoding, None),
     "wide": (Wide, None),
 }
+_SWITCHES = {
+    "header": ("--header", "--no-header"),
+    "skip_bad_lines": ("--skip-bad-lines",),
+    "wide": ("--wide", "--long"),
+}
+"""Options without a value: what is written for True, and for False."""
 
 
 def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -150,6 +156,25 @@ def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__signature__ = inspect.Signature([*others, *added])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in (*others, *added)}
     return wrapped
+
+
+def write_table_options(options: TableOptions) -> list[str]:
+    """Write the options that differ from the defaults as words of a command line.
+
+    >>> write_table_options(TableOptions(duplicates="count", axes=("user", "song"), header=False))
+    ['--axes', 'user,song', '--no-header', '--duplicates', 'count']
+    """
+    words: list[str] = []
+    for name in _FIELDS:
+        chosen = getattr(options, name)
+        if chosen == getattr(DEFAULTS, name):
+            continue
+        if isinstance(chosen, bool):
+            words.append(_SWITCHES[name][not chosen])
+        else:
+            text = ",".join(map(str, chosen)) if isinstance(chosen, tuple) else str(chosen)
+            words += [f"--{name.replace('_', '-')}", text]
+    return words
 
 
 def check_exists(name: str) -> None:

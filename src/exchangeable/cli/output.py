@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import wraps
@@ -34,6 +35,8 @@ MAX_NAME_BYTES = 200
 """Maximum length of an output's name: of 255 bytes some are left for a temporary file beside it."""
 STANDARD_STREAM = "-"
 """Name that stands for standard input or output in the place of a file's."""
+WRITTEN_KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
+"""Endings of the files that can be written."""
 _ENDINGS = (
     *(".gz", ".zip", ".csv", ".tsv", ".txt", ".dat", ".data", ".parquet"),
     *(".xlsx", ".json", ".jsonl", ".ndjson"),
@@ -198,11 +201,16 @@ def progress_bar(processes: Processes | None = None) -> Iterator[Progress]:
 def default_out(name: str, suffix: str) -> Path:
     """Path of an output beside its input: ratings.csv.gz becomes ratings.completed.csv.
 
-    That of a table from standard input is standard output.
+    It is of the kind of the input, or else CSV. That of a table from standard input is standard
+    output.
     """
     if name == STANDARD_STREAM:
         return Path(STANDARD_STREAM)
-    return Path(Path(name).parent, f"{stem_of(name)}.{suffix}.csv")
+    endings = [ending.lower() for ending in Path(name).suffixes]
+    *_, kind = "", *(ending for ending in endings if ending not in (".gz", ".zip"))
+    kind = ".jsonl" if kind == ".json" else kind
+    written = kind if kind in WRITTEN_KINDS else ".csv"
+    return Path(Path(name).parent, f"{stem_of(name)}.{suffix}{written}")
 
 
 def stem_of(name: str) -> str:
@@ -258,21 +266,33 @@ def check_ending(path: Path) -> None:
     """Raise unless ``write_frame`` can write a file of this name."""
     if str(path) == STANDARD_STREAM:
         return
-    if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+    if path.suffix.lower() not in WRITTEN_KINDS:
         raise InputError(
-            f"{path}: the name must end in .csv, .tsv or .parquet, but ends in {path.suffix!r}"
+            f"{path}: the name must end in {', '.join(WRITTEN_KINDS[:-1])} or {WRITTEN_KINDS[-1]}, "
+            f"but ends in {path.suffix!r}"
         )
 
 
 def write_frame(path: Path, frame: Any) -> None:
-    """Write a frame as CSV, TSV or Parquet, by the ending of the name; ``-`` is standard output."""
+    """Write a frame as the ending of the name says; ``-`` is CSV on standard output."""
     if str(path) == STANDARD_STREAM:
-        sys.stdout.flush()
-        frame.write_csv(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        _print_csv(frame.blocks() if hasattr(frame, "blocks") else [frame])
         return
     with whole_file(path) as target:
-        if path.suffix.lower() == ".parquet":
+        kind = path.suffix.lower()
+        if kind == ".parquet":
             frame.write_parquet(target)
+        elif kind in (".jsonl", ".ndjson"):
+            frame.write_ndjson(target)
         else:
-            frame.write_csv(target, separator="\t" if path.suffix.lower() == ".tsv" else ",")
+            frame.write_csv(target, separator="\t" if kind == ".tsv" else ",")
+
+
+def _print_csv(blocks: Iterable[Any]) -> None:
+    """Write frames to standard output, through Python: polars would report a closed pipe."""
+    sys.stdout.flush()
+    for number, block in enumerate(blocks):
+        text = io.BytesIO()
+        block.write_csv(text, include_header=number == 0)
+        sys.stdout.buffer.write(text.getbuffer())
+    sys.stdout.buffer.flush()

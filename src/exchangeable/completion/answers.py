@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from exchangeable.completion.inputs import (
     check_number,
     check_shares,
     check_stranger,
+    column_of_members,
     encode_cell,
     encode_queries,
     encode_times,
@@ -28,8 +30,7 @@ from exchangeable.completion.update import refresh_is_due
 from exchangeable.data.frames import native_frame
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, InputWarning
 from exchangeable.predictors.base import (
     MEAN,
     PROBABILITIES,
@@ -40,6 +41,7 @@ from exchangeable.predictors.base import (
     read_predictions,
     sample_predictions,
 )
+from exchangeable.runtime.progress import user_progress
 from exchangeable.runtime.random import check_seed
 
 
@@ -49,6 +51,7 @@ class Answers(Estimator):
     fitted_: Fitted
     """The fitted state; the other attributes read it."""
     duplicates: Duplicates
+    verbose: bool
 
     def predict(self, X: Any, times: Any = None) -> Floats:
         """Predict the expected value of each cell: (Q,).
@@ -65,7 +68,10 @@ class Answers(Estimator):
         return read_predictions(fitted.predictor, index, *statistics, times=at)
 
     def predict_interval(self, X: Any, coverage: float = 0.8, times: Any = None) -> Floats:
-        """Predict an interval that holds each cell with a probability of ``coverage``: (Q, 2)."""
+        """Predict an interval that holds each cell with a probability of ``coverage``: (Q, 2).
+
+        It holds the prediction itself as well.
+        """
         if not isinstance(coverage, int | float | np.floating) or not 0 < coverage < 1:
             raise InputError(f"coverage must be between 0 and 1, but is {coverage}")
         return np.stack(self._read(X, times, *interval_ends(coverage)), axis=1)
@@ -158,7 +164,7 @@ class Answers(Estimator):
             is_described = ratings is not None or features is not None
             check_stranger(table, find_axis(table, axis), member, is_described=is_described)
             return native_frame(columns, frame)
-        members = column_of("member", member)
+        members = column_of_members("member", member)
         found = recommend_to_many(self.fitted_, members, query)
         return native_frame(found.columns(table, members), frame)
 
@@ -166,16 +172,19 @@ class Answers(Estimator):
         """Return the observed cells of a member that moved the prediction of a cell, and how far.
 
         ``cell`` has a label for each axis, and the member is the one on ``axis``. The effect of a
-        cell is the prediction from all cells of the member, less the one without that cell: the
-        largest come first, ``n`` of them or all. The member is read from its own cells at the
-        latest time, as a new one would be, and all others stay as they were read; a model that
-        cannot read a member alone reads the whole table again without each cell. If ``cell``
-        itself is observed, it is left out of its own explanation.
+        cell is the prediction of ``predict``, less the one without that cell: the largest come
+        first, ``n`` of them or all. The model reads the table again without each cell; nothing is
+        trained, chosen or calibrated again. If that takes too long, the member alone is read
+        again, as a new one with the same cells would be, and a warning says so. If ``cell`` itself
+        is observed, it is left out of its own explanation.
         """
         if n is not None:
             check_number(n)
         table, number = self.fitted_.table, find_axis(self.fitted_.table, axis)
-        explanation = explain(self.fitted_, encode_cell(table, cell, number), number)
+        progress = user_progress(bool(self.verbose))
+        explanation = explain(self.fitted_, encode_cell(table, cell, number), number, progress)
+        if explanation.note:
+            warnings.warn(explanation.note, InputWarning, stacklevel=2)
         return native_frame(explanation.columns(table, n), _frame_kind(table))
 
     def suggest(self, n: int = 10, *, goal: Goal = "error", among: Any = None) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
+from exchangeable.completion.inputs import suggest_label
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, column_of_label
 from exchangeable.errors import InputError
@@ -51,6 +52,10 @@ class Recommendations:
         """Keep some of the cells."""
         mean, low, high = self.mean[rows], self.low[rows], self.high[rows]
         return Recommendations(self.axis, self.cells[rows], mean, low, high, self.member[rows])
+
+    def of_member(self, place: int) -> Recommendations:
+        """Return the list of one of the members that were asked for."""
+        return self.take(np.flatnonzero(self.member == place))
 
     @classmethod
     def joined(cls, axis: int, parts: list[Recommendations]) -> Recommendations:
@@ -96,6 +101,11 @@ class Candidates:
                 codes = listed.get(name, np.arange(table.shape[number]))
             if name in left_out:
                 codes = np.setdiff1d(codes, left_out[name])
+            if not len(codes):
+                raise InputError(
+                    f"a {name} that may be listed is needed, but exclude leaves out all of "
+                    f"{'those in among' if name in listed else 'them'}"
+                )
             choices[number] = codes
         count = int(np.prod([float(len(choices[number])) for number in others.values()]))
         if count > MAX_CANDIDATES:
@@ -194,6 +204,9 @@ def _by_axis(
         found = table.vocabularies[others[name]].encode(own)
         if (found == UNKNOWN).any():
             label = own[int((found == UNKNOWN).argmax())]
-            raise InputError(f"{argument} must be of known {name}, but {label!r} is not known")
+            hint = suggest_label(table.vocabularies[others[name]], label)
+            raise InputError(
+                f"{argument} must be of known {name}, but {label!r} is not known{hint}"
+            )
         codes[name] = np.unique(found)
     return codes

@@ -28,6 +28,7 @@ from exchangeable.errors import InputError
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.devices import find_device, parse_size
+from exchangeable.runtime.phrases import did_you_mean
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import Progress, user_progress
 from exchangeable.runtime.random import check_seed
@@ -35,6 +36,9 @@ from exchangeable.training.config import TrainingConfig
 from exchangeable.training.recipes import FINETUNING
 from exchangeable.training.task import ValidationSplit
 from exchangeable.values.scale import Kind
+
+PLAIN_MODELS = ("mean", "row-mean", "column-mean")
+"""Models that no units are found for: real numbers are read as they came."""
 
 
 class Completer(Answers):
@@ -127,7 +131,7 @@ class Completer(Answers):
             validation=self.validation,
             training=self.training,
             features=features,
-            units=table.units if self.units is None else self.units,
+            units=self._units_of(table),
             memory=parse_size(self.memory),
             processes=processes,
             progress=user_progress(bool(self.verbose)) if progress is None else progress,
@@ -136,6 +140,18 @@ class Completer(Answers):
         if progress is None:  # who passes one shows the notes as well
             self._show_notes(self.fitted_.notes)
         return self
+
+    def _units_of(self, table: Table) -> str | None:
+        """Return the units that were asked for; means are those of values as they came."""
+        asked = table.units if self.units is None else self.units
+        choices = ("plain", "log", *table.axes)
+        if asked is not None and asked not in choices:
+            raise InputError(
+                f"units must be one of {', '.join(choices)}, but are {asked!r}"
+                f"{did_you_mean(str(asked), choices)}"
+            )
+        plain = str(self.model) in PLAIN_MODELS and table.scale.kind == "real"
+        return "plain" if asked is None and plain else asked
 
     def _show_notes(self, notes: tuple[str, ...]) -> None:
         show = user_progress(bool(self.verbose)).note
@@ -173,8 +189,7 @@ class Completer(Answers):
         The rest of the table is fitted again at once, as if they had never come: whatever was
         fitted depends on all cells. So models that are trained in ``fit`` are trained again,
         ``auto`` chooses again, and what ``finetune`` gained is lost. Members of other axes that
-        have neither cells nor features any more are forgotten too. Features are rebuilt from the
-        numbers that models read, which have seven digits and 0 for what is missing.
+        have neither cells nor features any more are forgotten too.
         """
         fitted = self.fitted_
         number = find_axis(fitted.table, axis)

@@ -1,8 +1,12 @@
-"""Explanations: how much each cell of a member moved the prediction of another cell of it."""
+"""Explanations: how much each cell of a member moved the prediction of another cell of it.
+
+The effect of a cell is exact if the table is read again without it. Where that would take long,
+the member alone is read again, as a new one: others stay as they were read with the cell.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -24,11 +28,16 @@ from exchangeable.predictors.base import (
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.predictors.units import unwrapped
+from exchangeable.runtime.phrases import format_count
+from exchangeable.runtime.progress import SILENT, Progress
 
 MAX_CELLS = 2_000
 """Most cells of a member whose effects are computed: each takes a reading without it."""
 MAX_READ_CELLS = 1_000_000
-"""Most cells that are read where every effect takes a reading of the whole table."""
+"""Most cells that are read where every effect takes a reading of the whole table: the pretrained
+model takes about 20 s for them on two cores."""
+MIN_READING = 5_000
+"""Cells that a reading counts for at least: that of a smaller table takes as long."""
 
 ReadMember = Callable[[Mask], Predictor]
 """Reads a member from those of its cells that a mask (E,) keeps."""
@@ -46,6 +55,8 @@ class Explanation:
     cells: Index  # (E, D)
     values: Floats  # (E,)
     effects: Floats  # (E,), the prediction less the one without the cell
+    note: str = ""
+    """A sentence that says so if the member was read as a new one."""
 
     def columns(self, table: Table, n: int | None = None) -> dict[str, pl.Series]:
         """Return labels of the other axes, values and effects of the first ``n`` cells."""
@@ -59,7 +70,7 @@ class Explanation:
         return columns | {effect: pl.Series(self.effects[:n])}
 
 
-def explain(fitted: Fitted, cell: Index, axis: int) -> Explanation:
+def explain(fitted: Fitted, cell: Index, axis: int, progress: Progress = SILENT) -> Explanation:
     """Explain the prediction of a cell (D,) by the observed cells of its member on an axis."""
     cells, name = fitted.cells, fitted.table.axes[axis]
     of_member = cells.index[:, axis] == cell[axis]
@@ -70,21 +81,26 @@ def explain(fitted: Fitted, cell: Index, axis: int) -> Explanation:
             f"effects of at most {MAX_CELLS:,} cells are computed, but this {name} has "
             f"{len(own):,}; choose another axis"
         )
-    read, query = _member_reader(fitted, cell, axis, own)
     observed = np.flatnonzero(_is_observed(fitted)[own])
+    read, query, note = _choose_reading(fitted, cell, axis, own, len(observed))
     mean, low, high = read_predictions(
         read(np.ones(len(own), dtype=bool)), query, MEAN, *interval_ends(COVERAGE)
     )
-    effects = effects_of_cells(read, query, len(own), observed)[:, 0]
+    effects = effects_of_cells(read, query, len(own), observed, progress)[:, 0]
     # Rounded, so that effects that are equal but for the last bits keep the sequence of labels.
     largest = np.argsort(-np.abs(np.round(effects, 9)), kind="stable")
     chosen = own[observed[largest]]
     ends = float(mean[0]), float(low[0]), float(high[0])
-    return Explanation(axis, *ends, cells.index[chosen], cells.values[chosen], effects[largest])
+    listed = cells.index[chosen], cells.values[chosen], effects[largest]
+    return Explanation(axis, *ends, *listed, note)
 
 
 def effects_of_cells(
-    read: ReadMember, queries: Index, count: int, positions: Iterable[int] | None = None
+    read: ReadMember,
+    queries: Index,
+    count: int,
+    positions: Sequence[int] | Index | None = None,
+    progress: Progress = SILENT,
 ) -> Floats:
     """Predict queries (Q, D) from all ``count`` cells, less the same without each: (E, Q).
 
@@ -93,42 +109,71 @@ def effects_of_cells(
     kept = np.ones(count, dtype=bool)
     with_all = read_predictions(read(kept), queries, MEAN)[0]
     effects = []
-    for position in range(count) if positions is None else positions:
+    left_out = range(count) if positions is None else positions
+    for number, position in enumerate(left_out):
+        progress.at(number / len(left_out), f"leaving out cell {number + 1} of {len(left_out):,}")
         kept[position] = False
         effects.append(with_all - read_predictions(read(kept), queries, MEAN)[0])
         kept[position] = True
     return np.array(effects).reshape(-1, len(queries))
 
 
-def _member_reader(fitted: Fitted, cell: Index, axis: int, own: Index) -> tuple[ReadMember, Index]:
-    """Return a function that reads a member from some of its own cells, and the query (1, D).
+def _choose_reading(
+    fitted: Fitted, cell: Index, axis: int, own: Index, effects: int
+) -> tuple[ReadMember, Index, str]:
+    """Return how a member is read from some of its own cells, the query (1, D), and a note.
 
-    The member is read alone, as a new one would be; where the model cannot do that, it reads all
-    cells of the table together again.
+    The whole table is read again if that is affordable, and else the member alone.
+    """
+    together = effects * max(len(fitted.cells), MIN_READING)
+    if together <= MAX_READ_CELLS:
+        return _table_reader(fitted, cell, axis, own), cell[None], ""
+    read_alone, query = _member_reader(fitted, cell, axis, own)
+    name = fitted.table.axes[axis]
+    needed = (
+        f"to read the table again without each of {format_count(effects, 'cell')} of this {name}, "
+        f"at most {MAX_READ_CELLS:,} cells are read, but these are {together:,}"
+    )
+    if read_alone(np.ones(len(own), dtype=bool)) is None:
+        raise InputError(f"{needed}; choose another axis, or a model that reads a {name} alone")
+    note = (
+        f"effects are those on a new {name} with the same cells, and so is the prediction: {needed}"
+    )
+    return cast(ReadMember, read_alone), query, note
+
+
+def _table_reader(fitted: Fitted, cell: Index, axis: int, own: Index) -> ReadMember:
+    """Return a function that reads the table with some of a member's own cells."""
+    cells, predictor = fitted.cells, fitted.predictor
+    others = np.flatnonzero(cells.index[:, axis] != cell[axis])
+    is_read = not fitted.cells_since_refresh and len(others) + len(own) == len(cells)
+
+    def read(kept: Mask) -> Predictor:
+        if kept.all() and is_read:
+            return predictor
+        return predictor.refreshed(cells.take(np.sort(np.r_[others, own[kept]])))
+
+    return read
+
+
+def _member_reader(
+    fitted: Fitted, cell: Index, axis: int, own: Index
+) -> tuple[Callable[[Mask], Predictor | None], Index]:
+    """Return a function that reads a member alone, as a new one, and the query (1, D).
+
+    The function returns None if the model cannot do that.
     """
     cells, predictor = fitted.cells, fitted.predictor
     index = cells.index[own]
     index[:, axis] = 0
     features = _features_of_member(fitted, axis, int(cell[axis]))
 
-    def read_alone(kept: Mask) -> Predictor | None:
+    def read(kept: Mask) -> Predictor | None:
         return predictor.for_new_member(axis, index[kept], cells.values[own[kept]], features)
 
-    def read_together(kept: Mask) -> Predictor:
-        return predictor.refreshed(cells.take(np.sort(np.r_[others, own[kept]])))
-
     query = cell[None].copy()
-    if read_alone(np.ones(len(own), dtype=bool)) is not None:
-        query[0, axis] = 0
-        return cast(ReadMember, read_alone), query
-    if len(own) * len(cells) > MAX_READ_CELLS:
-        raise InputError(
-            f"{fitted.name} reads the whole table again for each of the {len(own):,} cells of "
-            f"this {fitted.table.axes[axis]}: at most {MAX_READ_CELLS:,} cells are read, but "
-            f"these are {len(own) * len(cells):,}; choose another axis"
-        )
-    others = np.flatnonzero(cells.index[:, axis] != cell[axis])
-    return read_together, query
+    query[0, axis] = 0
+    return read, query
 
 
 def _features_of_member(fitted: Fitted, axis: int, code: int) -> Tensor | None:

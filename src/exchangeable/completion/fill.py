@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +24,7 @@ from exchangeable.data.options import Duplicates
 from exchangeable.data.other_columns import OtherColumns, ReadRows
 from exchangeable.data.queries import read_queries
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import Vocabulary
+from exchangeable.data.vocabulary import Vocabulary, recode_cells
 from exchangeable.data.wide import WideForm
 from exchangeable.errors import InputError
 from exchangeable.predictors.base import COVERAGE, MEAN, interval_ends, predict_chunks
@@ -41,18 +41,22 @@ class CodedRows:
     vocabularies: tuple[Vocabulary, ...]
     codes: Callable[[Index], Sequence[NDArray[np.integer]]]
     """Returns the codes of some rows, by axis."""
+    categories: Mapping[str, pl.DataType]
+    """Types of axes whose labels are written as categories."""
+
+    @classmethod
+    def of(cls, table: Table, codes: Callable[[Index], Sequence[NDArray[np.integer]]]) -> CodedRows:
+        return cls(table.axes, table.vocabularies, codes, table.categories)
 
     def decode(self, rows: Index) -> pl.DataFrame:
         """Return the labels of some rows, a column per axis."""
         columns = zip(self.axes, self.vocabularies, self.codes(rows), strict=True)
-        return pl.DataFrame([v.decode(c.astype(np.int64)).rename(axis) for axis, v, c in columns])
+        labels = [v.decode(c.astype(np.int64)).rename(axis) for axis, v, c in columns]
+        return pl.DataFrame(labels).cast(dict(self.categories))  # type: ignore[arg-type]
 
     def encode(self, table: Table, rows: Index) -> Index:
         """Return the cells of some rows in a table that numbers the same members otherwise."""
-        pairs = zip(table.vocabularies, self.vocabularies, strict=True)
-        new_codes = [after.encode(before.labels) for after, before in pairs]
-        columns = zip(new_codes, self.codes(rows), strict=True)
-        return np.stack([recode[codes] for recode, codes in columns], axis=1)
+        return recode_cells(self.codes(rows), self.vocabularies, table.vocabularies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +118,7 @@ class FillRequest:
         # In as few bytes as they need, so that the table may go.
         kinds = [np.min_scalar_type(size) for size in table.shape]
         codes = [c.astype(kind) for c, kind in zip(table.index.T, kinds, strict=True)]
-        rows = CodedRows(table.axes, table.vocabularies, lambda rows: [c[rows] for c in codes])
+        rows = CodedRows.of(table, lambda rows: [c[rows] for c in codes])
         names = table.prediction_columns(() if table.others is None else table.others.types)
         values = _shorten(table.values)
         return cls(rows, values, names, table.others, table.times, table.wide)
@@ -130,7 +134,7 @@ class FillRequest:
         values = np.full(size, np.nan)
         observed = table.is_observed
         values[cell_keys(table.index[observed], shape)] = table.values[observed]
-        rows = CodedRows(table.axes, table.vocabularies, lambda rows: np.unravel_index(rows, shape))
+        rows = CodedRows.of(table, lambda rows: np.unravel_index(rows, shape))
         return cls(rows, values, table.prediction_columns())
 
     def check_csv(self) -> None:
@@ -165,6 +169,12 @@ class FilledTable:
                 target = stack.enter_context(Path(target).open("wb"))
             for number, block in enumerate(self.blocks()):
                 block.write_csv(target, separator=separator, include_header=number == 0)
+
+    def write_ndjson(self, target: str | Path) -> None:
+        """Write all rows as JSON lines."""
+        with Path(target).open("wb") as file:
+            for block in self.blocks():
+                block.write_ndjson(file)
 
     def write_parquet(self, path: str | Path) -> None:
         blocks = self.blocks()

@@ -10,13 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Index, Mask
+from exchangeable.arrays.cells import Index, Mask
 from exchangeable.completion.fit import Fitted
-from exchangeable.data.feature_columns import CategoryColumn, FeatureColumn, NumberColumn
-from exchangeable.data.features import MemberFeatures
-from exchangeable.data.table import Table, free_name
+from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
 from exchangeable.values.scale import Scale
@@ -75,53 +72,18 @@ def _take(table: Table, rows: Mask, stay: list[Mask]) -> Table:
 
 
 def frames_of_features(fitted: Fitted, left: Table, axis: int | None) -> dict[str, Any] | None:
-    """Return frames of the features that members had, without those forgotten on an axis.
-
-    They are rebuilt from the numbers that models read, of which 0 is a missing number.
-    """
+    """Return the features that members had, without those forgotten on an axis."""
     frames = {}
     for number, features in enumerate(fitted.features.axes):
         if features is None:
             continue
-        name, vocabulary = fitted.table.axes[number], fitted.table.vocabularies[number]
-        if features.names and not features.columns:
+        name = fitted.table.axes[number]
+        if not features.rows.columns:
             raise InputError(
-                f"features must be numbers, dates or categories, but those of {name!r} are "
-                f"similarities, which cannot be taken apart: fit the rest of the table again"
+                f"features of {name!r} were saved without their rows by an older version: fit the "
+                f"rest of the table again"
             )
-        described = features.described.copy()
-        if number == axis:
-            described &= left.vocabularies[number].encode(vocabulary.labels) != UNKNOWN
-        members = np.flatnonzero(described)
-        if len(members):
-            columns = _decode_features(features, members)
-            title = free_name([column.name for column in columns], "label", f"label of {name}")
-            frames[name] = pl.DataFrame([vocabulary.decode(members).rename(title), *columns])
+        rows = features.rows_of(left.vocabularies[number]) if number == axis else features.rows
+        if len(rows):
+            frames[name] = rows
     return frames or None
-
-
-def _decode_features(features: MemberFeatures, members: Index) -> list[pl.Series]:
-    """Return the columns that the features of some members were made of."""
-    columns, start = [], 0
-    for column in features.columns:
-        stop = start + len(column.titles)
-        block = features.values[members, start:stop].astype(np.float64)
-        columns.append(_decode_column(column, block).rename(column.name))
-        start = stop
-    return columns
-
-
-def _decode_column(column: FeatureColumn, block: Any) -> pl.Series:
-    """Return the numbers, dates or texts that a block (R, F) was made of."""
-    if isinstance(column, CategoryColumn):
-        separator = column.separator or ""
-        texts = [
-            separator.join(c for c, has in zip(column.categories, row, strict=True) if has) or None
-            for row in block
-        ]
-        return pl.Series(texts, dtype=pl.String)
-    assert isinstance(column, NumberColumn)
-    scaled = block[:, 0]
-    numbers = pl.Series(np.where(scaled == 0, np.nan, column.mean + column.deviation * scaled))
-    numbers = numbers.fill_nan(None)
-    return numbers.round().cast(pl.Int64).cast(pl.Datetime("us")) if column.dates else numbers

@@ -24,7 +24,7 @@ from exchangeable.data.vocabulary import (
     name_type,
 )
 from exchangeable.errors import InputError, InputWarning
-from exchangeable.runtime.phrases import format_count
+from exchangeable.runtime.phrases import did_you_mean, format_count
 
 MAX_COMPARED_LABELS = 10_000
 """Labels of an axis up to which one that is written nearly the same is looked for."""
@@ -112,9 +112,7 @@ def encode_cell(table: Table, cell: Any, axis: int) -> Index:
 def encode_members(table: Table, axis: int, member: Any) -> Index:
     """Codes of a member or a list of them (N,), all of which must be known."""
     name = table.axes[axis]
-    labels = column_of(name, member) if is_many(member) else column_of_label(name, member)
-    if not len(labels):
-        raise InputError("one member or more is needed, but there is none")
+    labels = column_of_members(name, member)
     codes = table.vocabularies[axis].encode(labels)
     if (codes == UNKNOWN).any():
         label = labels[int((codes == UNKNOWN).argmax())]
@@ -122,6 +120,17 @@ def encode_members(table: Table, axis: int, member: Any) -> Index:
         hint = suggest_label(table.vocabularies[axis], label)
         raise InputError(f"{name} must be known, but {label!r} is not{hint}")
     return codes
+
+
+def column_of_members(name: str, member: Any) -> pl.Series:
+    """Make a column of a member or a list of them; raise if there is none, or a list inside."""
+    labels = column_of(name, member) if is_many(member) else column_of_label(name, member)
+    if not len(labels):
+        raise InputError("one member or more is needed, but there is none")
+    if labels.dtype.is_nested():
+        first = tuple(labels[0]) if labels.dtype == pl.List else labels[0]
+        raise InputError(f"members must be given by their labels, but one is {first!r}")
+    return labels
 
 
 def is_many(member: Any) -> bool:
@@ -166,6 +175,7 @@ def find_axis(table: Table, axis: int | str) -> int:
         return axis
     raise InputError(
         f"axis must be one of {', '.join(names)}, or 0 to {len(names) - 1}, but is {axis!r}"
+        f"{did_you_mean(str(axis), names)}"
     )
 
 
@@ -200,6 +210,9 @@ def check_type(table: Table, axis: int, label: Any) -> None:
             f"labels of {table.axes[axis]!r} are {ours}, but {label!r} is {its}; did you mean "
             f"{twin!r}?"
         )
+    if isinstance(label, bool) and vocabulary.labels.dtype not in (pl.Boolean, pl.Object):
+        _, ours = _name_type(vocabulary.labels.dtype)
+        raise InputError(f"labels of {table.axes[axis]!r} are {ours}, but {label!r} is a boolean")
 
 
 def suggest_label(vocabulary: Vocabulary, label: Any) -> str:

@@ -112,8 +112,6 @@ def recommend_to_many(fitted: Fitted, members: pl.Series, query: RecommendQuery)
     """Find the ``n`` best unseen cells of each of many members, all of them known."""
     if query.ratings is not None or query.features is not None:
         raise InputError("ratings and features are those of one member, but there are several")
-    if not len(members):
-        raise InputError("one member or more is needed, but there is none")
     axis = find_axis(fitted.table, query.axis)
     codes = fitted.table.vocabularies[axis].encode(members)
     unknown = codes == UNKNOWN
@@ -156,9 +154,10 @@ def _find_best(
 
 def _bonus(exposure: float, chances: RankingPredictor, cells: Cells) -> Callable[[Index], Floats]:
     """Return a function that gives cells what they get for the chance to be observed."""
-    if not isinstance(exposure, int | float) or not (math.isfinite(exposure) and exposure > 0):
+    is_number = isinstance(exposure, int | float | np.integer | np.floating)
+    if not is_number or not (math.isfinite(exposure) and exposure > 0):
         raise InputError(f"exposure must be a finite number of at least 0, but is {exposure}")
-    unit = exposure * float(cells.values.std())
+    unit = float(exposure) * float(cells.values.std())
     return lambda index: unit * np.log(read_predictions(chances, index, MEAN)[0])
 
 

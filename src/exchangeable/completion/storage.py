@@ -80,6 +80,9 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
         f"members-{axis}.parquet": _labels_to_bytes(vocabulary)
         for axis, vocabulary in enumerate(table.vocabularies)
     }
+    for axis, features in enumerate(fitted.features.axes):
+        if features is not None:
+            files[f"features-{axis}.parquet"] = _to_bytes(features.rows)
     checkpoint.save(
         path,
         config,
@@ -113,7 +116,7 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
             name,
             # A model has just read all cells together; a baseline is as it was.
             int(config.get("folded", 0)) if "baseline" in predictor else 0,
-            _read_features(config.get("features", []), stored.tensors["table"]),
+            _read_features(config.get("features", []), stored.tensors["table"], stored.files),
         )
     except InputError:
         raise
@@ -178,7 +181,7 @@ def _numpy_or_none(tensor: Tensor | None) -> Floats | None:
 
 
 def _read_features(
-    stored: list[dict[str, Any] | None], tensors: dict[str, Tensor]
+    stored: list[dict[str, Any] | None], tensors: dict[str, Tensor], files: dict[str, bytes]
 ) -> TableFeatures:
     """Return the features of the members; older folders have none."""
     axes = [
@@ -191,6 +194,7 @@ def _read_features(
             tuple(column_from_json(column) for column in each["columns"]),
             tensors[f"described.{axis}"].numpy(),
             tensors[f"centre.{axis}"].numpy(),
+            _rows_of_bytes(files.get(f"features-{axis}.parquet")),
         )
         for axis, each in enumerate(stored)
     ]
@@ -236,9 +240,18 @@ def _labels_to_bytes(vocabulary: Vocabulary) -> bytes:
         raise InputError(
             f"labels of one type can be saved, but those of {vocabulary.labels.name!r} are mixed"
         )
+    return _to_bytes(vocabulary.labels.to_frame("label"))
+
+
+def _to_bytes(frame: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
-    vocabulary.labels.to_frame("label").write_parquet(buffer)
+    frame.write_parquet(buffer)
     return buffer.getvalue()
+
+
+def _rows_of_bytes(content: bytes | None) -> pl.DataFrame:
+    """Return rows of features; older folders have none."""
+    return pl.DataFrame() if content is None else pl.read_parquet(io.BytesIO(content))
 
 
 def _labels_of_bytes(content: bytes, axis: str) -> pl.Series:

@@ -41,6 +41,7 @@ from exchangeable.predictors.base import (
 from exchangeable.predictors.baseline import BaselinePredictor
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import UnitsPredictor, in_units
+from exchangeable.runtime.phrases import did_you_mean
 from exchangeable.values.distributions import Distribution
 
 Goal = Literal["error", "best"]
@@ -110,7 +111,10 @@ def check_goal(goal: Any) -> Goal:
     for known in get_args(Goal):
         if goal == known:
             return known
-    raise InputError(f"goal must be one of {', '.join(get_args(Goal))}, but is {goal!r}")
+    raise InputError(
+        f"goal must be one of {', '.join(get_args(Goal))}, but is {goal!r}"
+        f"{did_you_mean(str(goal), get_args(Goal))}"
+    )
 
 
 def check_matrix(table: Table) -> None:

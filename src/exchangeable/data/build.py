@@ -42,7 +42,7 @@ from exchangeable.files.parquet import is_parquet, read_start, read_whole
 from exchangeable.files.source import Source, open_source
 from exchangeable.files.text import TextFile
 from exchangeable.files.typed import is_excel, read_typed
-from exchangeable.runtime.phrases import format_count
+from exchangeable.runtime.phrases import did_you_mean, format_count
 from exchangeable.values.scale import Scale
 
 _DEFAULTS = TableOptions()
@@ -299,7 +299,10 @@ def _build(
     duplicates = options.duplicates
     if duplicates not in get_args(Duplicates):
         choices = ", ".join(get_args(Duplicates))
-        raise InputError(f"duplicates must be one of {choices}, but is {duplicates!r}")
+        raise InputError(
+            f"duplicates must be one of {choices}, but is {duplicates!r}"
+            f"{did_you_mean(str(duplicates), get_args(Duplicates))}"
+        )
     if columns.rows == 0:
         raise InputError(f"{columns.name}: rows are needed, but there are none")
     index = np.empty((len(roles.axes), columns.rows), dtype=np.int64).T
@@ -331,6 +334,11 @@ def _build(
         time_name=roles.time,
         native=native,
         units=options.units,
+        categories={
+            axis: columns.types[axis]
+            for axis in roles.axes
+            if isinstance(columns.types[axis], pl.Categorical | pl.Enum)
+        },
         # Where no value is missing nothing is filled in, and a file need not be kept for it.
         others=_select_rows(others, rows) if np.isnan(values).any() else None,
     )

@@ -141,6 +141,19 @@ def fit_column(column: pl.Series) -> tuple[FeatureColumn | None, str]:
     return category, category.note
 
 
+def append_column(column: pl.Series, added: pl.Series) -> pl.Series:
+    """Append the entries of further members to a column, read as its features are."""
+    if added.dtype in (pl.Null, column.dtype):
+        return pl.concat([column, added.cast(column.dtype)])
+    if column.dtype.is_numeric() or column.dtype.is_temporal():
+        parsed = parse_dates(added) if added.dtype == pl.String else None
+        if column.dtype.is_numeric():
+            parsed = added.cast(pl.Float64)
+        parts = column, (added if parsed is None else parsed).rename(column.name)
+        return pl.concat([part.to_frame() for part in parts], how="vertical_relaxed").to_series()
+    return pl.concat([column.cast(pl.String), added.cast(pl.String)])
+
+
 def column_to_json(column: FeatureColumn) -> dict[str, Any]:
     return {"kind": "number" if isinstance(column, NumberColumn) else "category", **asdict(column)}
 

@@ -11,11 +11,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from exchangeable.arrays.cells import UNKNOWN, Index
-from exchangeable.data.feature_columns import FeatureColumn, fit_column, similarity_components
+from exchangeable.data.feature_columns import (
+    FeatureColumn,
+    append_column,
+    fit_column,
+    similarity_components,
+)
 from exchangeable.data.frames import frame_of
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary, compare_types
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +45,8 @@ class MemberFeatures:
         default_factory=lambda: np.zeros(0, dtype=np.float32)
     )  # (F,)
     """Mean of the features of the members that the columns were fitted to."""
+    rows: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The rows as they came, labels first: the rest is fitted again if members are forgotten."""
 
     @classmethod
     def of(cls, data: Any, vocabulary: Vocabulary, label: str | None = None) -> MemberFeatures:
@@ -67,7 +75,8 @@ class MemberFeatures:
         described[codes] = True
         notes.append(f"{len(codes):,} of {len(vocabulary):,} members have features")
         centre = block.mean(axis=0).astype(np.float32)
-        return cls(names, values, tuple(notes), tuple(fitted), described, centre)
+        rows = frame.select(column, *others)
+        return cls(names, values, tuple(notes), tuple(fitted), described, centre, rows)
 
     @property
     def centred(self) -> NDArray[np.float32]:
@@ -79,7 +88,18 @@ class MemberFeatures:
         codes = before.encode(after.labels)
         described = np.where(codes == UNKNOWN, False, self.described[codes])
         values = np.where(described[:, None], self.values[codes], np.float32(0))
-        return replace(self, values=values, described=described)
+        return replace(self, values=values, described=described, rows=self.rows_of(after))
+
+    def rows_of(self, vocabulary: Vocabulary) -> pl.DataFrame:
+        """Return the rows of some members as they came; of similarities their columns too."""
+        if not self.rows.columns:  # as older versions saved features
+            return self.rows
+        label, *others = self.rows.columns
+        stay = pl.Series(vocabulary.encode(self.rows[label]) != UNKNOWN)
+        if _is_similarity(self.rows, label, others):
+            gone = set(self.rows[label].filter(~stay).cast(pl.String).to_list())
+            others = [column for column in others if column not in gone]
+        return self.rows.filter(stay).select(label, *others)
 
     def with_more(self, data: Any, vocabulary: Vocabulary) -> MemberFeatures:
         """Return the features of a larger vocabulary, with those of further members in ``data``.
@@ -89,11 +109,28 @@ class MemberFeatures:
         values = np.zeros((len(vocabulary), len(self.names)), dtype=np.float32)
         values[: len(self.values)] = self.values
         described = np.pad(self.described, (0, len(vocabulary) - len(self.described)))
+        rows = self.rows
         if data is not None:
             frame, codes, _ = _rows_of(data, vocabulary)
             self._check_columns(frame)
             values[codes], described[codes] = _encode(frame, self.columns), True
-        return replace(self, values=values, described=described)
+            rows = self._with_rows(frame, codes, vocabulary)
+        return replace(self, values=values, described=described, rows=rows)
+
+    def _with_rows(self, added: pl.DataFrame, codes: Index, vocabulary: Vocabulary) -> pl.DataFrame:
+        """Add rows of members, and replace those that they had; further columns are dropped."""
+        if not self.rows.columns:  # as older versions saved features
+            return self.rows
+        label, *others = self.rows.columns
+        before = vocabulary.encode(self.rows[label])
+        stay = ~np.isin(before, codes)
+        labels = vocabulary.decode(np.concatenate([before[stay], codes])).rename(label)
+        kept, none = self.rows.filter(pl.Series(stay)), pl.Series([None] * len(codes))
+        columns = [
+            append_column(kept[name], added[name] if name in added.columns else none)
+            for name in others
+        ]
+        return pl.DataFrame([labels, *columns])
 
     def encode(self, frame: pl.DataFrame) -> NDArray[np.float32]:
         """Return the centred features of members in the rows of a frame: (R, F)."""
@@ -260,6 +297,7 @@ def check_frames(table: Table, frames: Mapping[str, Any] | None) -> None:
     if unknown:
         raise InputError(
             f"features must be of axes {', '.join(table.axes)}, but are of {sorted(unknown)}"
+            f"{did_you_mean(str(sorted(unknown)[0]), table.axes)}"
         )
 
 

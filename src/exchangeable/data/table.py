@@ -66,6 +66,8 @@ class Table:
     """Units that models read real numbers in, where they were named: plain, log or an axis."""
     wide: WideForm | None = field(default=None, repr=False)
     """The form of the input, if it had a column for each member of the second axis."""
+    categories: Mapping[str, pl.DataType] = field(default_factory=dict, repr=False)
+    """Types of label columns that came as categories; labels are texts here."""
 
     @staticmethod
     def read(

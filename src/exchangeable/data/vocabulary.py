@@ -6,7 +6,7 @@ sequence in which they first appear.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -253,6 +253,19 @@ def _factorize(column: pl.Series, codes: Index) -> pl.Series | None:
     return labels
 
 
+def recode_cells(
+    columns: Iterable[NDArray[np.integer]],
+    before: Sequence[Vocabulary],
+    after: Sequence[Vocabulary],
+) -> Index:
+    """Return the codes (Q, D) of cells in other vocabularies, from columns of their codes (Q,).
+
+    A table that was fitted may number the same members otherwise: features add members to it.
+    """
+    trios = zip(columns, before, after, strict=True)
+    return np.stack([new.encode(old.labels)[codes] for codes, old, new in trios], axis=1)
+
+
 def column_of(name: str, values: Iterable[object]) -> pl.Series:
     """Make a column of any labels; mixed types stay what they are."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
@@ -278,6 +291,11 @@ def column_of(name: str, values: Iterable[object]) -> pl.Series:
 
 def column_of_label(name: str, label: object) -> pl.Series:
     """Make a column of one label; raise if it is none, or several in a list."""
+    if isinstance(label, bytes | bytearray | Iterator):
+        raise InputError(
+            f"the {name} must be one label, a number, text or date, but is of type "
+            f"{type(label).__name__}"
+        )
     column = column_of(name, [label])
     if missing_labels(column)[0]:
         raise InputError(f"the {name} must have a label, but is {label!r}")

@@ -25,6 +25,7 @@ from exchangeable.completion.update import update
 from exchangeable.data.negatives import draw_negatives_among, observed_cells
 from exchangeable.data.splits import Split, split_by_name
 from exchangeable.data.table import Table
+from exchangeable.data.vocabulary import recode_cells
 from exchangeable.errors import InputError
 from exchangeable.predictors.base import interval_ends, score_predictions
 from exchangeable.predictors.model import ModelPredictor
@@ -58,7 +59,7 @@ class Outcome:
     metrics: dict[str, float]
     fit_seconds: float
     predict_seconds: float
-    queries: Index  # (Q, D)
+    queries: Index  # (Q, D), codes of the table that the model was fitted to
     predictions: Floats  # (Q,)
     truth: Floats  # (Q,)
     notes: tuple[str, ...]
@@ -207,7 +208,7 @@ def judge(
     if len(split.shown):
         completer.fitted_ = update(completer.fitted_, table.take(split.shown))
     fit_end = time.perf_counter()
-    queries, truth = held_out_cells(table, split, completer.seed)
+    queries, truth = held_out_cells(table, split, completer.seed, completer.table_)
     low_end, high_end = interval_ends(0.8)
     means, low, high, log_likelihoods = score_predictions(
         completer.predictor_,
@@ -268,11 +269,11 @@ def scores(
     return computed
 
 
-def held_out_cells(table: Table, split: Split, seed: int) -> tuple[Index, Floats]:
+def held_out_cells(table: Table, split: Split, seed: int, fitted: Table) -> tuple[Index, Floats]:
     """Return the test cells and their values; of positives, with as many others as zeros.
 
-    The zeros are drawn among members of test cells, so that they differ from these in nothing
-    else.
+    Cells are codes of the ``fitted`` table, which may have further members. The zeros are drawn
+    among members of test cells, so that they differ from these in nothing else.
     """
     ordered = table.take(split.test).in_label_order()
     index, values = ordered.index, ordered.values
@@ -283,7 +284,7 @@ def held_out_cells(table: Table, split: Split, seed: int) -> tuple[Index, Floats
         zeros = draw_negatives_among(members, everything, table.shape, len(index), draws)
         index = np.concatenate([index, zeros])
         values = np.concatenate([np.ones(len(values)), np.zeros(len(zeros))])
-    return index, values
+    return recode_cells(index.T, ordered.vocabularies, fitted.vocabularies), values
 
 
 def picture(evaluation: Evaluation, path: Path) -> None:

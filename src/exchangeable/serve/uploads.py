@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from exchangeable.data.summary import busiest_members, describe, mean_table
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.files import parquet
-from exchangeable.predictors.base import read_predictions
+from exchangeable.predictors.base import COVERAGE, MEAN, interval_ends, read_predictions
 from exchangeable.serve.facts import MAX_LABEL_LENGTH
 from exchangeable.serve.parquet_size import NotParquet, measure
 
@@ -154,9 +153,8 @@ def build_picture(completer: Completer) -> dict[str, Any]:
     table = completer.table_
     chosen = busiest_members(table, 0, PICTURE_MEMBERS), busiest_members(table, 1, PICTURE_MEMBERS)
     cells = np.stack(np.meshgrid(*chosen, indexing="ij"), axis=-1)
-    quantiles = [methodcaller("quantile", share) for share in (0.1, 0.9)]
     statistics = read_predictions(
-        completer.predictor_, cells.reshape(-1, 2), methodcaller("mean"), *quantiles
+        completer.predictor_, cells.reshape(-1, 2), MEAN, *interval_ends(COVERAGE)
     )
     mean, low, high = (part.reshape(cells.shape[:2]) for part in statistics)
     rows, columns = _sort_by_structure(mean)

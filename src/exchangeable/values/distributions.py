@@ -170,8 +170,15 @@ def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tenso
     """The ends of intervals that hold each cell with this probability: (Q,) each.
 
     Between tails of equal share; but where an end of the scale has more than half of the
-    probability no tail can be cut off there, so the other tail is as large as both.
+    probability no tail can be cut off there, so the other tail is as large as both. The mean is
+    always inside: that of a skewed distribution may be beyond a quantile.
     """
+    low, high = _between_tails(distribution, coverage)
+    mean = distribution.mean()
+    return torch.minimum(low, mean), torch.maximum(high, mean)
+
+
+def _between_tails(distribution: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
     tail = (1 - coverage) / 2
     low, high = distribution.quantile(tail), distribution.quantile(1 - tail)
     bounds = distribution.bounds()
@@ -185,9 +192,6 @@ def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tenso
         low = torch.where(at_end, distribution.quantile(1 - coverage), low)
     if at_start.any():
         high = torch.where(at_start, distribution.quantile(coverage), high)
-    if probabilities.shape[1] == 2:  # the mean is a chance, and not near either value
-        mean = distribution.mean()
-        low, high = torch.minimum(low, mean), torch.maximum(high, mean)
     return low, high
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exchangeable.errors import InputError
+from exchangeable.runtime.phrases import did_you_mean
 
 Kind = Literal["levels", "real", "binary", "positives"]
 
@@ -44,7 +45,10 @@ class Scale:
         Missing values (NaN) are ignored.
         """
         if kind is not None and kind not in get_args(Kind):
-            raise InputError(f"scale must be one of {', '.join(get_args(Kind))}, but is {kind!r}")
+            raise InputError(
+                f"scale must be one of {', '.join(get_args(Kind))}, but is {kind!r}"
+                f"{did_you_mean(str(kind), get_args(Kind))}"
+            )
         distinct = _distinct(values)
         if len(distinct) > MAX_LEVELS:
             if kind is None or kind == "real":

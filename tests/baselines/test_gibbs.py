@@ -13,7 +13,7 @@ from exchangeable.baselines import (
     BayesianFactorization,
 )
 from exchangeable.baselines.factorization import MemberSums
-from exchangeable.baselines.gibbs_draws import draw_hyperparameters, draw_noise, draw_vectors
+from exchangeable.baselines.gibbs import draw_hyperparameters, draw_noise, draw_vectors
 from exchangeable.errors import InputError
 
 

@@ -128,15 +128,18 @@ def test_who_answers_for_cells_left_out_never_saw_them():
     parts = list(model.holdouts(cells))
     assert len(parts) == prior.MAX_HOLDOUTS
     assert not np.any(sum(hidden.astype(int) for hidden, _ in parts) > 1)
-    for number, (hidden, predictor) in enumerate(parts):
+    for number, (hidden, folds) in enumerate(parts):
         other = replace(cells, values=np.where(hidden, 1e3, cells.values))
-        again, same = list(model.holdouts(other))[number]
+        again, others = list(model.holdouts(other))[number]
         np.testing.assert_array_equal(again, hidden)
-        asked = cells.index[hidden]
-        (mine,) = read_predictions(predictor, asked, methodcaller("mean"))
-        np.testing.assert_array_equal(mine, read_predictions(same, asked, methodcaller("mean"))[0])
-        (whole,) = read_predictions(model, asked, methodcaller("mean"))
-        assert np.abs(mine - whole).max() > 1e-3
+        for (positions, predictor), (same_positions, same) in zip(folds, others, strict=True):
+            np.testing.assert_array_equal(same_positions, positions)
+            asked = cells.index[positions]
+            (mine,) = read_predictions(predictor, asked, methodcaller("mean"))
+            (found,) = read_predictions(same, asked, methodcaller("mean"))
+            np.testing.assert_array_equal(mine, found)
+            (whole,) = read_predictions(model, asked, methodcaller("mean"))
+            assert np.abs(mine - whole).max() > 1e-3
 
 
 def test_what_was_believed_without_cells_stays_when_factors_go_on_from_there(monkeypatch):

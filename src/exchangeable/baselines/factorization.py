@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.row_products import row_products, silence_sparse_warning
+from exchangeable.baselines.products import row_products, silence_sparse_warning
 
 CELLS_PER_CHUNK = 1 << 14
 """Cells whose covariances of three axes are read at a time."""

@@ -18,8 +18,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.matrix_products import large_product
-from exchangeable.baselines.row_products import row_products, sparse_rows
+from exchangeable.baselines.products import large_product, row_products, sparse_rows
 from exchangeable.baselines.unfolding import MemberCells, Unfolding
 
 CHANNELS = 4

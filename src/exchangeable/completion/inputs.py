@@ -211,7 +211,7 @@ def check_type(table: Table, axis: int, label: Any) -> None:
             f"{twin!r}?"
         )
     if isinstance(label, bool) and vocabulary.labels.dtype not in (pl.Boolean, pl.Object):
-        _, ours = _name_type(vocabulary.labels.dtype)
+        _, ours = name_type(vocabulary.labels.dtype)
         raise InputError(f"labels of {table.axes[axis]!r} are {ours}, but {label!r} is a boolean")
 
 

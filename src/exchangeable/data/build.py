@@ -23,12 +23,12 @@ from exchangeable.data.doubts import (
     suspect_wide,
 )
 from exchangeable.data.duplicates import Rows, merge_duplicates
-from exchangeable.data.frames import frame_of, parse_times, times_column, times_of
+from exchangeable.data.frames import frame_of, parse_times, times_of, with_times, with_values
 from exchangeable.data.numerals import Numerals, may_have_thousands_points
 from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.table import Table, free_name
-from exchangeable.data.vocabulary import Vocabulary, column_of
+from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.data.wide import (
     WideForm,
     detect_wide,
@@ -46,8 +46,6 @@ from exchangeable.runtime.phrases import did_you_mean, format_count
 from exchangeable.values.scale import Scale
 
 _DEFAULTS = TableOptions()
-MIN_AXES = 2
-"""Columns of labels that are left where one that equals the values is not an axis."""
 
 
 def table_from_file(path: str | Path, options: TableOptions = _DEFAULTS) -> Table:
@@ -167,9 +165,9 @@ def table_from_frame(
         raise InputError("a wide table holds its own values, but others came beside it")
     if values is not None:
         array = np.asarray(values)
-        frame, options, notes = _with_values(frame, array, options, titled=native != "numpy")
+        frame, options, notes = with_values(frame, array, options, titled=native != "numpy")
     if times is not None:
-        frame, options = _with_times(frame, times, options)
+        frame, options = with_times(frame, times, options)
     if native != "scipy":
         wide = detect_wide("data", frame, options, titled=titled)
         if wide is not None:
@@ -232,44 +230,6 @@ def table_from_cells(
     scale = Scale.of(values) if scale is None else scale
     table = Table(tuple(labels), vocabularies, index, values, scale, value_name)
     return replace(table, found=(table.summary(),))
-
-
-def _with_values(
-    frame: pl.DataFrame, values: np.ndarray[Any, Any], options: TableOptions, *, titled: bool
-) -> tuple[pl.DataFrame, TableOptions, tuple[str, ...]]:
-    """Add a column of values that came apart from the labels; a titled one may hold them, too."""
-    if values.shape != (len(frame),):
-        raise InputError(
-            f"values must be one per row, {len(frame)} in all, but have shape {values.shape}"
-        )
-    column = column_of(str("value" if options.value is None else options.value), values)
-    same = _find_equal(frame, column) if titled and options.axes is None else None
-    axes = tuple(c for c in frame.columns if c != same) if options.axes is None else options.axes
-    if same is not None and options.value is None:
-        column = column.rename(same)
-    note = f"{same!r} holds the values once more, and is not taken for an axis; axes= names all"
-    notes = () if same is None else (note,)
-    return frame.with_columns(column), replace(options, axes=axes, value=column.name), notes
-
-
-def _find_equal(frame: pl.DataFrame, values: pl.Series) -> str | None:
-    """Return the column that holds the values once more, if two others may be axes."""
-    if not values.dtype.is_numeric() or len(frame.columns) < MIN_AXES + 1:
-        return None
-    numeric = [column for column in frame if column.dtype.is_numeric()]
-    equal = [column.name for column in numeric if column.eq_missing(values).all()]
-    return equal[-1] if equal else None
-
-
-def _with_times(
-    frame: pl.DataFrame, times: Any, options: TableOptions
-) -> tuple[pl.DataFrame, TableOptions]:
-    """Add a column of times that came apart from the labels."""
-    column, name = times_column(times, len(frame)), "time"
-    while name in frame.columns:
-        name += " of the cell"
-    axes = options.axes if options.axes is not None or options.value is not None else None
-    return frame.with_columns(column.rename(name)), replace(options, axes=axes, time=name)
 
 
 def _read_times(

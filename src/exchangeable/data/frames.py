@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -10,8 +11,12 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import Index
+from exchangeable.data.options import TableOptions
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
+
+MIN_AXES = 2
+"""Columns of labels that are left where one that equals the values is not an axis."""
 
 
 def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
@@ -172,3 +177,41 @@ def with_columns(data: Any, columns: Sequence[pl.Series], rows: Index | None = N
         for c in columns
     ]
     return frame.with_columns(*added).to_native()
+
+
+def with_values(
+    frame: pl.DataFrame, values: np.ndarray[Any, Any], options: TableOptions, *, titled: bool
+) -> tuple[pl.DataFrame, TableOptions, tuple[str, ...]]:
+    """Add a column of values that came apart from the labels; a titled one may hold them, too."""
+    if values.shape != (len(frame),):
+        raise InputError(
+            f"values must be one per row, {len(frame)} in all, but have shape {values.shape}"
+        )
+    column = column_of(str("value" if options.value is None else options.value), values)
+    same = _find_equal(frame, column) if titled and options.axes is None else None
+    axes = tuple(c for c in frame.columns if c != same) if options.axes is None else options.axes
+    if same is not None and options.value is None:
+        column = column.rename(same)
+    note = f"{same!r} holds the values once more, and is not taken for an axis; axes= names all"
+    notes = () if same is None else (note,)
+    return frame.with_columns(column), replace(options, axes=axes, value=column.name), notes
+
+
+def _find_equal(frame: pl.DataFrame, values: pl.Series) -> str | None:
+    """Return the column that holds the values once more, if two others may be axes."""
+    if not values.dtype.is_numeric() or len(frame.columns) < MIN_AXES + 1:
+        return None
+    numeric = [column for column in frame if column.dtype.is_numeric()]
+    equal = [column.name for column in numeric if column.eq_missing(values).all()]
+    return equal[-1] if equal else None
+
+
+def with_times(
+    frame: pl.DataFrame, times: Any, options: TableOptions
+) -> tuple[pl.DataFrame, TableOptions]:
+    """Add a column of times that came apart from the labels."""
+    column, name = times_column(times, len(frame)), "time"
+    while name in frame.columns:
+        name += " of the cell"
+    axes = options.axes if options.axes is not None or options.value is not None else None
+    return frame.with_columns(column.rename(name)), replace(options, axes=axes, time=name)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.row_products import silence_sparse_warning
+from exchangeable.baselines.products import silence_sparse_warning
 from exchangeable.errors import InputError
 
 STRENGTH_SLOPE = 0.2

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exchangeable.baselines.factorization import VectorLayout, cell_means, cell_variances
-from exchangeable.baselines.row_products import row_products
+from exchangeable.baselines.products import row_products
 
 
 def random(generator, *shape):

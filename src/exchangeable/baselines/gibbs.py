@@ -37,7 +37,7 @@ from exchangeable.baselines.factorization import (
 )
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.runtime.threads import threads_for
+from exchangeable.runtime.threads import one_thread
 
 Singles = NDArray[np.float32]
 
@@ -195,7 +195,7 @@ class BayesianFactorization:
         vectors = tuple(np.empty((samples, *size), np.float32) for size in sizes)
         precisions = tuple(np.empty((samples, layout.width, layout.width)) for _ in shape)
         noises = np.empty(samples)
-        with threads_for(len(y), y.device):
+        with one_thread(y.device):
             for s in range(-self.burn_in, samples):
                 for axis, axis_sums in enumerate(sums):
                     observed = tables[axis][:-1].numpy()[masks[axis]]

@@ -23,7 +23,7 @@ from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias, FittedFactors
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.runtime.threads import threads_for
+from exchangeable.runtime.threads import one_thread
 
 By = Literal["values", "presence"]
 
@@ -54,7 +54,7 @@ class FittedNeighbours:
         mean, variance = self.bias.predict(index)
         usable = hide_empty_members(index, self._has_cells) != UNKNOWN
         positions = np.flatnonzero(usable.all(axis=1))
-        with threads_for(len(self.index), torch.device("cpu")):
+        with one_thread(torch.device("cpu")):
             estimates = self._similarity.estimate(torch.from_numpy(index[positions]))
         column = 2 * get_args(By).index(self.config.by)
         mean[positions] += estimates.double().numpy()[:, column]

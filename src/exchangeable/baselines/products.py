@@ -12,6 +12,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from exchangeable.runtime.threads import threads_for_products
+
 MIN_HALF_PRODUCTS = 1 << 29
 """Multiplications of a product from which on it is computed in half precision."""
 
@@ -34,7 +36,8 @@ def row_products(rows: Tensor, other_rows: Tensor, table: Tensor, other: Tensor)
     starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=len(table)).cumsum(0)]).int()
     columns = (other_rows if permutation is None else other_rows[permutation]).int()
     pairs = sparse_rows(starts, columns, table.new_zeros(len(rows)), (len(table), len(other)))
-    products = torch.sparse.sampled_addmm(pairs, table, other.T, beta=0).values()
+    with threads_for_products(len(rows) * table.shape[1] if table.device.type == "cpu" else 0):
+        products = torch.sparse.sampled_addmm(pairs, table, other.T, beta=0).values()
     return (
         products
         if permutation is None
@@ -61,10 +64,12 @@ def silence_sparse_warning() -> None:
 
 def large_product(one: Tensor, other: Tensor) -> Tensor:
     """Return one @ other (A, B) @ (B, C), in bfloat16 if it is large and the processor has it."""
-    large = one.numel() * other.shape[1] >= MIN_HALF_PRODUCTS
-    if not large or one.dtype != torch.float32 or not _multiplies_halves(one.device.type):
-        return one @ other
-    return (one.bfloat16() @ other.bfloat16()).float()
+    count = one.numel() * other.shape[1]
+    wide = count < MIN_HALF_PRODUCTS or one.dtype != torch.float32
+    with threads_for_products(count if one.device.type == "cpu" else 0):
+        if wide or not _multiplies_halves(one.device.type):
+            return one @ other
+        return (one.bfloat16() @ other.bfloat16()).float()
 
 
 @cache

@@ -27,6 +27,9 @@ CHANNELS = 4
 PAIRS_PER_CHUNK = 1 << 21
 """Pairs of a query and a reference at a time, where tables are sparse."""
 
+MAX_FEW = 8
+"""Members or combinations up to which all cells of them are estimated together: a user's films."""
+
 ENTRIES_PER_QUERY = 8
 """Entries of the table per query from which on it is faster to sum for each query by itself."""
 
@@ -81,8 +84,16 @@ class DenseWeights:
         """
         if not len(at):
             return self.table.new_zeros(0, CHANNELS)
-        if ENTRIES_PER_QUERY * len(at) > self.table.shape[2] * len(table):
-            return self.average_everywhere(table, doubt)[at, column]
+        combinations, place = at.unique(return_inverse=True)
+        members, position = column.unique(return_inverse=True)
+        if len(combinations) <= MAX_FEW:  # only references with a cell at one of them count
+            ones, values = table.ones[:, combinations], table.values[:, combinations]
+            present = ones.any(dim=1).nonzero().squeeze(1)
+            weights = self.table[:, present][:, :, members]
+            return average_of(ones[present], values[present], weights, doubt)[place, position]
+        if len(members) <= MAX_FEW or ENTRIES_PER_QUERY * len(at) > len(members) * len(table):
+            every = self if len(members) == self.table.shape[2] else self.take(members)
+            return every.average_everywhere(table, doubt)[at, position]
         estimates = []
         for weights in self.table:
             total = row_products(at, column, table.ones.T, weights.T)
@@ -92,7 +103,7 @@ class DenseWeights:
 
     def average_everywhere(self, table: Unfolding, doubt: float) -> Tensor:
         """Average at all combinations for all members: (C, M, 4)."""
-        return average_of(table.ones.T, table.values.T, self.table, doubt)
+        return average_of(table.ones, table.values, self.table, doubt)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,11 +204,9 @@ Weights = DenseWeights | SparseWeights
 
 
 def average_of(ones: Tensor, values: Tensor, weights: Tensor, doubt: float) -> Tensor:
-    """Average cells of references (C, S) with weights (2, S, M): (C, M, 4)."""
-    result = weights.new_empty(len(ones), weights.shape[2], CHANNELS)
-    for kind, own in enumerate(weights):
-        total, mean = large_product(ones, own), large_product(values, own)
-        doubted = total + doubt
-        result[:, :, 2 * kind] = mean.div_(doubted)
-        result[:, :, 2 * kind + 1] = total.div_(doubted)
-    return result
+    """Average cells of references (S, C) with weights (2, S, M): (C, M, 4)."""
+    both = torch.cat(list(weights), dim=1).T  # (2 M, S), so that tables are read once
+    total, mean = large_product(both, ones), large_product(both, values)
+    doubted = total + doubt
+    parts = mean.div_(doubted).chunk(2), total.div_(doubted).chunk(2)
+    return torch.stack([part[kind] for kind in (0, 1) for part in parts], dim=2).transpose(0, 1)

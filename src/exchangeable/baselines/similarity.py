@@ -119,6 +119,11 @@ class Similarity:
         if self._caches_all(len(queries)):
             result[queries] = self._all_estimates[at[queries], member[queries]].to(result)
             return result
+        if "_all_weights" in vars(self) and isinstance(self._all_weights, DenseWeights):
+            result[queries] = self._all_weights.average(
+                self._unfolded, at[queries], member[queries], self.doubt
+            )
+            return result
         queries = queries[member[queries].argsort(stable=True)]
         members, column = member[queries].unique_consecutive(return_inverse=True)
         most = 2 * len(members) > self._unfolded.members
@@ -269,7 +274,7 @@ class NewMemberSimilarity:
                 weights = before._weights(chosen).between(rows, every[: len(chosen)])
             else:
                 weights = cached.between(rows, chosen)
-            estimates[:, part] = average_of(ones, values, weights, before.doubt)
+            estimates[:, part] = average_of(ones.T, values.T, weights, before.doubt)
         return positions, estimates[at[positions], column]
 
     @staticmethod

@@ -19,7 +19,7 @@ from exchangeable.baselines.factorization import MemberSums, VectorLayout, cell_
 from exchangeable.baselines.posterior import Posterior, sweep
 from exchangeable.baselines.singular_starts import find_starts
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.runtime.threads import threads_for
+from exchangeable.runtime.threads import one_thread
 
 START = 0.05
 """Root mean square of the initial factors: small, so that the priors can switch them off.
@@ -161,7 +161,7 @@ class Bias(_FactorModel):
         start: Posterior | None = None,
     ) -> Posterior:
         posterior, sums = start or Posterior.initial(shape, values), _member_sums(index, shape)
-        with threads_for(len(values), values.device):
+        with one_thread(values.device):
             _converge(posterior, sums, values, self.sweeps, self.tolerance, progress)
         return posterior
 
@@ -190,7 +190,7 @@ class VariationalFactorization(_FactorModel):
     ) -> Posterior:
         """Fit as in the base class; ``biases`` are those of the bias model, if already fitted."""
         sums = _member_sums(index, shape)
-        with threads_for(len(values), values.device):
+        with one_thread(values.device):
             if start is None:
                 biases = biases or Bias().posterior_of(index, values, shape)
                 start = with_factors(biases, index, values, self.rank if values.any() else 0)

@@ -129,19 +129,19 @@ def find_best(
     candidates: Candidates,
     members: Index,
     n: int,
-    seen: Index | None,
+    cells_of: Callable[[int], Index] | None,
     bonus: Callable[[Index], Floats] | None = None,
 ) -> Recommendations:
-    """Find the best cells of members (B,), ``UNKNOWN`` for strangers, without those ``seen``.
+    """Find the best cells of members (B,), ``UNKNOWN`` for strangers, that they do not have.
 
-    ``bonus`` gives what is added to the means of cells where they are compared.
+    ``cells_of`` gives the cells of a member; None: what it has is listed too. ``bonus`` gives what
+    is added to the means of cells where they are compared.
     """
     axis, parts = candidates.axis, []
-    by_member = None if seen is None else _divide_by_member(seen, axis, members)
     for place, code in enumerate(members.tolist()):
         cells = candidates.cells(code)
-        if by_member is not None:
-            keys = cell_keys(by_member(code), table.shape)
+        if cells_of is not None:
+            keys = cell_keys(cells_of(code), table.shape)
             cells = cells[~np.isin(cell_keys(cells, table.shape), keys)]
         added = None if bonus is None else bonus(cells)
         statistics = interval_ends(COVERAGE)
@@ -171,14 +171,6 @@ def _rank_blocks(
         low, high = (end(likely).numpy() for end in (low_end, high_end))
         yield Recommendations(0, cells, mean, low, high, start + place)
         start += len(items)
-
-
-def _divide_by_member(index: Index, axis: int, members: Index) -> Callable[[int], Index]:
-    """Return a function from a member's code to its cells; one of no member has none."""
-    if len(members) == 1:  # sorting all cells would take longer than finding its own
-        return lambda code: index[index[:, axis] == code]
-    ordered = index[np.argsort(index[:, axis], kind="stable")]
-    return lambda code: ordered[slice(*np.searchsorted(ordered[:, axis], [code, code + 1]))]
 
 
 def _by_axis(

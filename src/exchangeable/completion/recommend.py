@@ -145,11 +145,27 @@ def _find_best(
     if isinstance(predictor, RankingPredictor) and axis == 0:
         unseen = not query.include_seen
         return find_best_by_ranker(predictor, candidates, codes, query.n, unseen=unseen)
-    if query.include_seen:
-        seen = None
-    elif seen is None:
-        seen = table.index[table.is_observed]
-    return find_best(predictor, table, candidates, codes, query.n, seen, bonus)
+    cells_of = None
+    if not query.include_seen:
+        cells_of = _cells_by_member(table, axis, codes) if seen is None else lambda _: seen
+    return find_best(predictor, table, candidates, codes, query.n, cells_of, bonus)
+
+
+def _cells_by_member(table: Table, axis: int, members: Index) -> Callable[[int], Index]:
+    """Return a function from a member's code to its observed cells; a stranger has none."""
+    index, values = table.index, table.values
+    if len(members) > 1:
+        permutation = np.argsort(index[:, axis], kind="stable")
+        codes = index[permutation, axis]
+
+    def cells_of(code: int) -> Index:
+        if len(members) == 1:  # sorting all cells would take longer than finding its own
+            rows = np.flatnonzero(index[:, axis] == code)
+        else:
+            rows = permutation[slice(*np.searchsorted(codes, [code, code + 1]))]
+        return index[rows[~np.isnan(values[rows])]]
+
+    return cells_of
 
 
 def _bonus(exposure: float, chances: RankingPredictor, cells: Cells) -> Callable[[Index], Floats]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from exchangeable.baselines.variational import (
     START_WITH_FEATURES,
     with_factors,
 )
+from exchangeable.runtime.threads import run_all
 
 PATTERN_START, GIVEN_START = 0.01, 0.001
 """Sums of squares that the weights of the pattern and of given features have at least. With .1 for
@@ -101,10 +103,13 @@ def fit_factors(
         starts = fine, fine.narrowed((fine.layout.rank + 1) // 2)
     tables, blocks = zip(*features, strict=True)
     fine, coarse = (each.with_features(tables, blocks) for each in starts)
-    _sweep(fine, sums, index, values, sweeps, warm=warm)
     if coarse.layout == fine.layout:
-        return fine, fine
-    _sweep(coarse, sums, index, values, sweeps, warm=warm)
+        coarse = fine
+    fits = [
+        partial(_sweep, each, sums, index, values, sweeps, warm=warm)
+        for each in ((fine,) if coarse is fine else (fine, coarse))
+    ]
+    run_all(fits, len(values), values.device)
     return fine, coarse
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
-from exchangeable.runtime.threads import threads_for
+from exchangeable.runtime.threads import one_thread
 from exchangeable.values.distributions import Distribution, interval
 from exchangeable.values.sampling import draw_values
 
@@ -95,7 +95,7 @@ def predict_chunks(
     predictor: Predictor, index: Index, times: Floats | None = None
 ) -> Iterator[tuple[slice, Distribution]]:
     """Predict cells (Q, D) chunk by chunk: the rows of each chunk, and their distributions."""
-    with threads_for(len(index), torch.device("cpu")):
+    with one_thread(torch.device("cpu")):
         for start in range(0, max(len(index), 1), CELLS_PER_CHUNK):
             rows = slice(start, start + CELLS_PER_CHUNK)
             yield rows, predictor.predict(index[rows], None if times is None else times[rows])

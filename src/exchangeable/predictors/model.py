@@ -28,7 +28,7 @@ from exchangeable.models.trust import FOLDS
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.runtime.threads import threads_for
+from exchangeable.runtime.threads import one_thread
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
@@ -88,7 +88,7 @@ class ModelPredictor:
         )
         if plan.activations != "memory" or not plan.keep_pools:
             progress.note(sentence)
-        with torch.no_grad(), threads_for(len(cells), device):
+        with torch.no_grad(), one_thread(device):
             prior = fit_prior(trained.model, observed, stats, side)
             conditioned = trained.model.condition(
                 observed,
@@ -114,7 +114,7 @@ class ModelPredictor:
         if self.prior is not None:
             mine = None if times is None else times[first:last]
             memory = replace(memory, prior=self.prior.at(_to_tensor(mine, self.device)))
-        with torch.inference_mode(), threads_for(len(queries), self.device):
+        with torch.inference_mode(), one_thread(self.device):
             outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
         outputs = self.processes.all_gather(outputs, len(index))
         return self._decode(outputs.double().cpu(), coordinates)
@@ -126,11 +126,12 @@ class ModelPredictor:
         unseen = find_unseen(self.prior.fitted.presence, coordinates.to(self.device)).cpu()
         if not unseen.any():
             return self._read_seen(outputs, self.stats)
-        patterns, pattern = unseen.unique(dim=0, return_inverse=True)
+        pattern = (unseen << torch.arange(unseen.shape[1])).sum(dim=1)
         parts: list[tuple[Tensor, Distribution]] = []
-        for number, flags in enumerate(patterns):
-            cells, axes = (pattern == number).nonzero().squeeze(1), flags.nonzero().flatten()
-            read = self._read_unseen(tuple(axes.tolist())) if len(axes) else self._read_seen
+        for flags in pattern.unique().tolist():
+            cells = (pattern == flags).nonzero().squeeze(1)
+            axes = tuple(axis for axis in range(unseen.shape[1]) if flags >> axis & 1)
+            read = self._read_unseen(axes) if axes else self._read_seen
             parts.append((cells, read(outputs[cells], self.stats)))
         return Joined(tuple(parts))
 
@@ -172,7 +173,7 @@ class ModelPredictor:
         assert self.prior is not None
         without = self.prior.without(holdout)
         observed = cells.to_array(_with_spare(cells.shape)).to(self.device)
-        with torch.no_grad(), threads_for(len(cells), self.device):
+        with torch.no_grad(), one_thread(self.device):
             memory = self.trained.model.condition(
                 observed.take(~holdout.mask),
                 encode=encoder(self.trained.codec, self.stats),

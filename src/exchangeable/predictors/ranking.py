@@ -27,7 +27,7 @@ from exchangeable.ranking.ranker import PretrainedRanker, fit_pretrained
 from exchangeable.ranking.registry import RANKERS
 from exchangeable.ranking.single import RankingModel, fit_single
 from exchangeable.ranking.stack import users_per_block
-from exchangeable.runtime.threads import threads_for
+from exchangeable.runtime.threads import threads_for_training
 from exchangeable.values.distributions import Distribution, OnLevels
 
 LEVELS = (0.0, 1.0)
@@ -87,7 +87,7 @@ class RankingPredictor:
     ) -> RankingPredictor:
         usual = Usual.of(cells)
         positives = usual.positives_of(cells, device)
-        with threads_for(len(cells), device):
+        with threads_for_training(len(cells), device):
             model: RankingModel
             if name == bundled.NAME:
                 network = bundled.bundled_ranker() if network is None else network
@@ -166,7 +166,7 @@ class RankingPredictor:
         n, size = min(n, len(items)), users_per_block(self.positives)
         for start in range(0, len(users), size):
             block = users[start : start + size]
-            with threads_for(len(block) * self.shape[1], self.device):
+            with threads_for_training(len(block) * self.shape[1], self.device):
                 found = self._best_of(block, n, torch.from_numpy(items).to(self.device), unseen)
             top, chances = (each.cpu().numpy() for each in found)
             yield np.where(top == UNKNOWN, UNKNOWN, items[top]), chances

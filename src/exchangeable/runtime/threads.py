@@ -1,20 +1,33 @@
-"""The number of threads that pays off for a table."""
+"""Threads where they pay: torch's spin after every operation, ours wait.
+
+Fits and predictions are many short operations. Torch's own threads spin after each of them, so that
+on a busy machine a fit of 76,000 cells took 5.9 s with two threads and 2.1 with one. On an idle one
+two gain nothing there, and inverting 6,040 matrices of 17 x 17 took fifteen times as long. So torch
+has one thread but for single large products, and what is independent runs in threads of ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 
-# Fits and predictions are many short operations, after which torch's threads spin. On a busy
-# machine a fit of 76,000 cells took 5.9 s with two threads and 2.1 with one, 20 sweeps over 90,000
-# cells 64 s and 1.9. On an idle one two gain nothing there, and 8.1 for 11.3 s over 850,000 cells.
-MIN_CELLS = 500_000
+MIN_PRODUCTS = 1 << 29
+"""Multiplications of one product from which on all threads take part: tens of milliseconds."""
+
+MIN_PARALLEL_CELLS = 50_000
+"""Cells from which on independent parts run in threads of ours."""
 
 # Training steps over 7,000 cells took 43 ms with one thread and 40 with two, over 76,000 cells 315
 # and 230: backward passes are longer operations.
 MIN_TRAINED_CELLS = 20_000
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -31,12 +44,62 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @contextmanager
-def threads_for(cells: int, device: torch.device, min_cells: int = MIN_CELLS) -> Iterator[None]:
-    """Use one thread for small tables: two gain nothing there, and lose much on a busy machine."""
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch have a number of threads."""
     before = torch.get_num_threads()
-    if device.type == "cpu" and cells < min_cells:
-        torch.set_num_threads(1)
+    if count != before:
+        torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        if count != before:
+            torch.set_num_threads(before)
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """Let torch have one thread, where it computes on the CPU."""
+    with torch_threads(1 if device.type == "cpu" else torch.get_num_threads()):
+        yield
+
+
+@contextmanager
+def threads_for_training(cells: int, device: torch.device) -> Iterator[None]:
+    """Let torch have one thread for small tables, and as many as it has for others."""
+    small = device.type == "cpu" and cells < MIN_TRAINED_CELLS
+    with torch_threads(1 if small else torch.get_num_threads()):
+        yield
+
+
+@contextmanager
+def threads_for_products(count: int) -> Iterator[None]:
+    """Let torch have all cores for one product with so many multiplications, if these are many."""
+    alone = not getattr(_worker, "busy", False)
+    with torch_threads(_cores() if alone and count >= MIN_PRODUCTS else torch.get_num_threads()):
+        yield
+
+
+_worker = threading.local()
+
+
+def run_all(tasks: Sequence[Callable[[], T]], cells: int, device: torch.device) -> list[T]:
+    """Run tasks that do not depend on each other, on several cores where tables are large."""
+    if device.type != "cpu" or cells < MIN_PARALLEL_CELLS or min(_cores(), len(tasks)) < 2:
+        return [task() for task in tasks]
+    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    def run(task: Callable[[], T]) -> T:
+        torch.set_num_threads(1)  # which every thread has to be told
+        _worker.busy = True
+        with torch.set_grad_enabled(grad), torch.inference_mode(inference):
+            return task()
+
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(min(_cores(), len(tasks))) as pool:
+        results = list(pool.map(run, tasks))
+    torch.set_num_threads(before)
+    return results
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,7 +20,7 @@ from exchangeable.models.memory import MemoryModel
 from exchangeable.runtime.devices import autocast
 from exchangeable.runtime.interruption import Interrupted, explain_out_of_memory, stoppable
 from exchangeable.runtime.processes import Processes
-from exchangeable.runtime.threads import MIN_TRAINED_CELLS, threads_for
+from exchangeable.runtime.threads import threads_for_training
 from exchangeable.training.cuda_graph import CapturedStep
 from exchangeable.training.execution import Execution
 from exchangeable.training.masking import Example
@@ -80,7 +80,7 @@ def train(
     with (
         stoppable() as stop_requested,
         explain_out_of_memory(),
-        threads_for(examples.cells, run.device, MIN_TRAINED_CELLS),
+        threads_for_training(examples.cells, run.device),
     ):
         if examples.preparation:
             execution.progress.at(run.share, examples.preparation)

@@ -62,14 +62,16 @@ def silence_sparse_warning() -> None:
         torch.sparse_csr_tensor(zero, zero[:0], zero[:0], (1, 1), check_invariants=False)
 
 
+def product_type(count: int, like: Tensor) -> torch.dtype:
+    """Return the type in which so many multiplications of numbers like these are computed."""
+    is_large = count >= MIN_HALF_PRODUCTS and like.dtype == torch.float32
+    return torch.bfloat16 if is_large and _multiplies_halves(like.device.type) else like.dtype
+
+
 def large_product(one: Tensor, other: Tensor) -> Tensor:
-    """Return one @ other (A, B) @ (B, C), in bfloat16 if it is large and the processor has it."""
-    count = one.numel() * other.shape[1]
-    wide = count < MIN_HALF_PRODUCTS or one.dtype != torch.float32
-    with threads_for_products(count if one.device.type == "cpu" else 0):
-        if wide or not _multiplies_halves(one.device.type):
-            return one @ other
-        return (one.bfloat16() @ other.bfloat16()).float()
+    """Return one @ other (A, B) @ (B, C), with all threads if it is large."""
+    with threads_for_products(one.numel() * other.shape[1] if one.device.type == "cpu" else 0):
+        return one @ other
 
 
 @cache

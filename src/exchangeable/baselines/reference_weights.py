@@ -18,7 +18,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.products import large_product, row_products, sparse_rows
+from exchangeable.baselines.products import large_product, product_type, row_products, sparse_rows
 from exchangeable.baselines.unfolding import MemberCells, Unfolding
 
 CHANNELS = 4
@@ -45,11 +45,13 @@ class DenseWeights:
         cls, table: Unfolding, cells: MemberCells, shrink: float, *, mutual: bool = False
     ) -> DenseWeights:
         """Compare references with members; ``mutual`` says that these are the references."""
-        values, present, rows = table.columns_of(cells)
+        products = len(table.references) * len(table) * len(cells)
+        values, present, rows = table.columns_of(cells, product_type(products, cells.values))
         # In place where it can be: these are passes over members times members.
-        by_value, by_presence = result = values.new_empty(2, len(rows.ones), values.shape[1])
+        size = (2, len(table.references), len(cells))
+        by_value, by_presence = result = cells.values.new_empty(size)
         by_presence.copy_(large_product(rows.ones, present))
-        lengths = large_product(rows.ones, values.square())
+        lengths = large_product(rows.ones, values.square()).to(result)
         lengths = (
             lengths * lengths.T if mutual else lengths.mul_(large_product(rows.squares, present))
         )
@@ -206,7 +208,9 @@ Weights = DenseWeights | SparseWeights
 def average_of(ones: Tensor, values: Tensor, weights: Tensor, doubt: float) -> Tensor:
     """Average cells of references (S, C) with weights (2, S, M): (C, M, 4)."""
     both = torch.cat(list(weights), dim=1).T  # (2 M, S), so that tables are read once
-    total, mean = large_product(both, ones), large_product(both, values)
+    half = product_type(both.numel() * ones.shape[1], both)
+    both = both.to(half)
+    total, mean = (large_product(both, each.to(half)).to(weights) for each in (ones, values))
     doubted = total + doubt
     parts = mean.div_(doubted).chunk(2), total.div_(doubted).chunk(2)
     return torch.stack([part[kind] for kind in (0, 1) for part in parts], dim=2).transpose(0, 1)

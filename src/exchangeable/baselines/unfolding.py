@@ -178,22 +178,24 @@ class Unfolding:
         found = self.cell_combinations[positions], self.cell_values[positions]
         return MemberCells(starts, *found, sizes, members)
 
-    def columns_of(self, cells: MemberCells) -> tuple[Tensor, Tensor, ReferenceRows]:
+    def columns_of(
+        self, cells: MemberCells, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, ReferenceRows]:
         """Return values and presence of members' cells (C, B), else 0, and those of references.
 
         Of a single member only its own combinations are kept.
         """
-        rows = ReferenceRows(self.values, self.squares, self.ones)
+        rows = ReferenceRows(*(t.to(dtype) for t in (self.values, self.squares, self.ones)))
         if len(cells) == 1:
             values = cells.values[:, None]
             only = ReferenceRows(*(table[:, cells.combinations] for table in rows))
             return values, torch.ones_like(values), only
         column = torch.arange(len(cells), device=cells.sizes.device)
         where = cells.combinations, column.repeat_interleave(cells.starts.diff())
-        values = cells.values.new_zeros(len(self), len(cells))
+        values = cells.values.new_zeros((len(self), len(cells)), dtype=dtype)
         present = torch.zeros_like(values)
-        values.index_put_(where, cells.values)
-        present.index_put_(where, torch.ones_like(cells.values))
+        values.index_put_(where, cells.values.to(dtype))
+        present.index_put_(where, present.new_ones(()))
         return values, present, rows
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ from exchangeable.baselines.reference_weights import (
     average_of,
 )
 from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
+from exchangeable.runtime.threads import MIN_PARALLEL_CELLS, run_all
 
 NUMBERS_PER_CHUNK = 1 << 25
 """Members compared at a time, times the references and combinations they are compared with."""
@@ -119,22 +120,25 @@ class Similarity:
         if self._caches_all(len(queries)):
             result[queries] = self._all_estimates[at[queries], member[queries]].to(result)
             return result
-        if "_all_weights" in vars(self) and isinstance(self._all_weights, DenseWeights):
-            result[queries] = self._all_weights.average(
-                self._unfolded, at[queries], member[queries], self.doubt
-            )
-            return result
         queries = queries[member[queries].argsort(stable=True)]
         members, column = member[queries].unique_consecutive(return_inverse=True)
-        most = 2 * len(members) > self._unfolded.members
         # Weights for all members are not computed for the sake of a few.
-        cached = self._all_weights if most or "_all_weights" in vars(self) else None
-        for part in self._parts(len(members)):
+        most = 2 * len(members) > self._unfolded.members
+        cached = self._all_weights if most or self._has_weights else None
+
+        def fill(part: slice) -> None:
             first, last = torch.searchsorted(column, column.new_tensor([part.start, part.stop]))
             positions, columns = queries[first:last], column[first:last] - part.start
             chosen = members[part]
-            weights = self._weights(chosen) if cached is None else cached.take(chosen)
+            weights: Weights
+            if isinstance(cached, DenseWeights):
+                weights, columns = cached, chosen[columns]
+            else:
+                weights = self._weights(chosen) if cached is None else cached.take(chosen)
             result[positions] = weights.average(self._unfolded, at[positions], columns, self.doubt)
+
+        tasks = [partial(fill, part) for part in self._parts(len(members))]
+        run_all(tasks, len(queries), index.device)
         return result
 
     def _caches_all(self, queries: int) -> bool:
@@ -180,17 +184,27 @@ class Similarity:
         if pairs > MAX_CACHED_PAIRS:
             return None
         members = torch.arange(table.members, device=self.index.device)
-        parts = [self._weights(members[part]) for part in self._parts(table.members)]
+        tasks = [partial(self._weights, members[part]) for part in self._parts(table.members)]
+        parts = run_all(tasks, len(self.residuals), self.index.device)
         return self._kind.joined(parts)  # type: ignore[arg-type]
 
+    @property
+    def _has_weights(self) -> bool:
+        """Whether all weights were computed already."""
+        return "_all_weights" in vars(self.compared or self)
+
     def _parts(self, members: int) -> list[slice]:
-        """Cut members into parts that are compared at a time, so that memory stays small."""
-        references = len(self._unfolded.references)
+        """Cut members into parts that are compared at a time, so that memory stays small.
+
+        Those of larger tables are two at least, one for each core.
+        """
+        references, combinations = len(self._unfolded.references), len(self._unfolded)
         if not self._unfolded.is_dense:
             return list(chunks(members, max(1, PAIRS_PER_BLOCK // references)))
-        return list(
-            chunks(members, max(1, NUMBERS_PER_CHUNK // (references + len(self._unfolded))))
-        )
+        size = max(1, NUMBERS_PER_CHUNK // (references + combinations))
+        if len(self.residuals) >= MIN_PARALLEL_CELLS and not self._compares_fast:
+            size = min(size, -(-members // 2))
+        return list(chunks(members, max(1, size)))
 
     @property
     def _kind(self) -> type[DenseWeights] | type[SparseWeights]:

@@ -18,6 +18,7 @@ from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.baselines import gaussian
 from exchangeable.baselines.variational import Bias, VariationalFactorization
+from exchangeable.models.closed_form import BIASES
 from exchangeable.predictors.base import Predictor, score_predictions
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
 from exchangeable.predictors.model import ModelPredictor
@@ -38,8 +39,8 @@ MAX_CELLS_ON_LEVELS = 50_000
 """The same of tables with levels, where intervals depend less on it."""
 MAX_SWEPT_CELLS = 50_000
 """Cells up to which the factorization is compared after all of its sweeps."""
-SWEEPS = 10
-"""Sweeps of the factorization in larger tables, whose errors change little after them."""
+SWEEPS = 6
+"""Sweeps of the factorization in larger tables: on ML-1M its error is .2 % above that after 30."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _fit_others(names: Sequence[str], cells: Cells) -> Iterator[tuple[str, Predi
         return
     bias, factorization = Bias(), VariationalFactorization()
     if len(cells) > MAX_SWEPT_CELLS:
-        factorization = VariationalFactorization(sweeps=SWEEPS)
+        bias, factorization = BIASES, VariationalFactorization(sweeps=SWEEPS)
     biases = bias.fit(cells)
     yield "bias", BaselinePredictor("bias", bias, biases, cells.scale)
     factors = factorization.fit_from(biases, cells)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from exchangeable.models.estimates import Estimates
 from exchangeable.models.factor_fit import Regressors, Sweeps, fit_factors
 from exchangeable.models.presence import Presence, judge_members
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
-from exchangeable.runtime.threads import one_thread, run_all
+from exchangeable.runtime.threads import one_thread
 
 BIASES = Bias(tolerance=1e-4)
 
@@ -157,8 +157,8 @@ class ClosedForm:
 
     def compare_all(self) -> None:
         """Compute the similarities of all members now, not of those that are asked for."""
-        tasks = [each.compare_all for each in self._known_similarities]
-        run_all(tasks, len(self.values), self.values.device)
+        for each in self._known_similarities:
+            each.compare_all()
 
     def _with(
         self,
@@ -193,14 +193,9 @@ class ClosedForm:
             drift,
             factors,
             torch.stack([base_variance, fine_variance], dim=1),
-            torch.stack(self._similar(index), dim=1),
+            torch.stack([axis.estimate(index) for axis in self.similarities], dim=1),
             torch.stack([self._near(each, index, times, base) for each in self.nearby], dim=1),
         )
-
-    def _similar(self, index: Tensor) -> list[Tensor]:
-        """Estimate cells (Q, D) by similar members of each axis: (Q, 4) each."""
-        tasks = [partial(axis.estimate, index) for axis in self.similarities]
-        return run_all(tasks, len(index), index.device)
 
     def estimates_of_unseen(
         self, index: Tensor, axes: Sequence[int], times: Tensor | None = None

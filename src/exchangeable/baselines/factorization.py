@@ -15,7 +15,7 @@ member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -269,33 +269,51 @@ def cell_variances(
     means: Sequence[Tensor],
     covariances: Sequence[Tensor],
     axes: Sequence[int],
+    variance_rows: Callable[[int, int], Tensor] | None = None,
 ) -> Tensor:
     """Variance of ``cell_means`` where vectors of different members are independent.
 
     It is sum_d f_d' S_d f_d + sum_{d < e} tr(S_d S_e), with the blocks of S that are
     multiplied; exact, since all mixed terms are odd in one of the vectors. The terms of a pair
-    of axes are products of what each of its members has.
+    of axes are products of what each of its members has, which ``variance_rows`` may keep.
     """
-    if any(len(index) < len(means[axis]) for axis in axes):
-        index, means, covariances = _only_used(index, means, covariances)
     total = means[0].new_zeros(len(index))
     for axis in axes:
         total += covariances[axis][index[:, axis], 0, 0]
     for first, second in combinations(axes, 2) if layout.rank else ():
-        here, there = layout.block(first, second), layout.block(second, first)
-        u, v = means[first][:, here], means[second][:, there]
-        uu, vv = _symmetric(u[:, :, None] * u[:, None]), _symmetric(v[:, :, None] * v[:, None])
-        s = _symmetric(covariances[first][:, here, here])
-        t = _symmetric(covariances[second][:, there, there])
-        twice = t.new_full((t.shape[1],), 2.0)
-        twice[: layout.rank] = 1  # the diagonal
-        left = [s * twice, uu * twice, 2 * covariances[first][:, 0, here], u]
-        right = [vv + t, t, v, 2 * covariances[second][:, 0, there]]
-        total += _pair_products(index, first, second, torch.cat(left, 1), torch.cat(right, 1))
+        tables, rows = [], []
+        for axis, other in ((first, second), (second, first)):
+            table, row = means[axis], index[:, axis]
+            if variance_rows is None and len(index) < len(table):
+                used, row = (row % len(table)).unique(return_inverse=True)
+                own = table[used], covariances[axis][used]
+                tables.append(pair_variance_rows(layout, axis, other, *own))
+            elif variance_rows is None:
+                own = table, covariances[axis]
+                tables.append(pair_variance_rows(layout, axis, other, *own))
+            else:
+                tables.append(variance_rows(axis, other))
+            rows.append(row % len(tables[-1]))
+        total += row_products(*rows, *tables)
     if layout.rank and len(axes) > 2:
         for part in chunks(len(index), CELLS_PER_CHUNK):
             total[part] += _triple_terms(layout, index[part], means, covariances, axes)
     return total
+
+
+def pair_variance_rows(
+    layout: VectorLayout, axis: int, other: int, means: Tensor, covariances: Tensor
+) -> Tensor:
+    """Return what members of an axis have of the variance of products with another: (N, K)."""
+    block = layout.block(axis, other)
+    u, with_bias = means[:, block], covariances[:, 0, block]
+    uu = _symmetric(u[:, :, None] * u[:, None])
+    s = _symmetric(covariances[:, block, block])
+    if axis > other:
+        return torch.cat([uu + s, s, u, 2 * with_bias], dim=1)
+    twice = s.new_full((s.shape[1],), 2.0)
+    twice[: layout.rank] = 1  # the diagonal
+    return torch.cat([s * twice, uu * twice, 2 * with_bias, u], dim=1)
 
 
 def _triple_terms(
@@ -314,22 +332,6 @@ def _triple_terms(
             v = means[second][index[:, second], layout.block(second, axis)]
             total += 2 * torch.einsum("ei,eij,ej->e", u, spread[index[:, axis]], v)
     return total
-
-
-def _only_used(
-    index: Tensor, means: Sequence[Tensor], covariances: Sequence[Tensor]
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Keep the rows of the members that cells (E, D) have, numbered anew."""
-    pairs = [
-        (index[:, axis] % len(table)).unique(return_inverse=True)
-        for axis, table in enumerate(means)
-    ]
-    rows, columns = zip(*pairs, strict=True)
-    return (
-        torch.stack(columns, dim=1),
-        [table[kept] for table, kept in zip(means, rows, strict=True)],
-        [table[kept] for table, kept in zip(covariances, rows, strict=True)],
-    )
 
 
 def _pair_products(index: Tensor, first: int, second: int, left: Tensor, right: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from exchangeable.baselines.factorization import (
     gram,
     grown_rows,
     moments,
+    pair_variance_rows,
 )
 from exchangeable.baselines.regression import Block, Regression
 
@@ -40,9 +41,8 @@ NOISE_ROUNDS = 2
 NOISE_PRIOR_CELLS = 50
 """Cells that it takes to move half of the way to a member's own noise. With 20 Flixster loses."""
 
-NEW_MEMBERS = 0.03
-"""Share of queries that are expected to be of members that newly come. With .06 cells of
-MovieTweetings hidden one by one are predicted .15 % worse, with .015 its hidden films too low."""
+MAX_KEPT = 1 << 23
+"""Entries of covariances up to which what follows from them is kept from query to query."""
 
 RESIDUAL_START = 0.01
 """Sum of squares that vectors have at least about their regression on features."""
@@ -71,6 +71,7 @@ class Posterior:
     noise_ratios: list[Tensor] = field(default_factory=list)
     """Variance of the noise of each member's cells over the common one, (N_d + 1,) by axis; none
     where it is the same everywhere."""
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def initial(cls, shape: Sequence[int], like: Tensor) -> Posterior:
@@ -160,9 +161,24 @@ class Posterior:
     def predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of cells, noise included: (Q, D) -> (Q,) each; -1 is unknown."""
         axes = range(self.layout.order)
-        variance = cell_variances(self.layout, index, self.means, self.covariances, axes)
+        tables = self.means, self.covariances
+        few = any(len(index) < len(table) for table in self.means)
+        kept = self._variance_rows if few else None
+        variance = cell_variances(self.layout, index, *tables, axes, kept)
         variance += self.noise * self.noise_ratio(index)
         return self.predict_mean(index), variance
+
+    def _variance_rows(self, axis: int, other: int) -> Tensor:
+        """Return what members have of variances, kept from query to query while nothing changes."""
+        own = self.means[axis], self.covariances[axis]
+        if any(table.is_inference() for table in own) or own[1].numel() > MAX_KEPT:
+            return pair_variance_rows(self.layout, axis, other, *own)
+        versions = tuple((id(table), table._version) for table in own)
+        kept = self._kept.get((axis, other))
+        if kept is None or kept[0] != versions:
+            kept = (versions, own, pair_variance_rows(self.layout, axis, other, *own))
+            self._kept[axis, other] = kept
+        return kept[2]
 
     def predict_mean(self, index: Tensor) -> Tensor:
         """Mean of cells alone: (Q, D) -> (Q,)."""
@@ -271,33 +287,6 @@ class Posterior:
         self.precisions[axis] = 1 / second.clamp(min=MIN_VARIANCE)
         self.covariances[axis][sums.without_cells] = (1 / self.precisions[axis]).diag()
 
-    def settle_empty_members(self, sums: MemberSums, values: Tensor) -> None:
-        """Give members without cells their prior: a member drawn by its cells, or an average one.
-
-        One that newly comes is as likely to be any as it will have cells, and on average it will
-        have the values (E,) that others have: of what is observed, members choose what suits them,
-        which products of average vectors do not show. Given features shift the mean, and the
-        uncertainty of their weights counts.
-        """
-        axis, sizes = sums.axis, sums.sizes
-        share = (sizes / sizes.sum()).to(self.means[axis])
-        heavy = share_of_newcomers(sizes)
-        means, spread = self.means[axis][:-1], self.covariances[axis][:-1]
-        known = self.regressions[axis].given_means() if self.regressions else None
-        away = means if known is None else means - known[:-1]
-        centre = heavy * (share @ away)
-        tables = list(self.means)
-        tables[axis] = centre.expand_as(means) if known is None else centre + known[:-1]
-        expected = cell_means(self.layout, sums.index, tables, range(self.layout.order))
-        centre[0] += heavy * (values.mean() - self.mean - expected.mean())
-        second = share @ ((away - centre) ** 2 + spread.diagonal(dim1=1, dim2=2))
-        empty = sums.without_cells
-        self.means[axis][empty] = centre if known is None else centre + known[empty]
-        variance = second.expand(len(empty), -1)
-        if known is not None:
-            variance = variance + self.regressions[axis].variances(empty)
-        self.covariances[axis][empty] = torch.diag_embed(variance)
-
     def update_noise(self, sums: MemberSums, solved: Equations) -> None:
         """Set the mean, and the noise to the expected squared error, after an axis was solved.
 
@@ -329,16 +318,6 @@ class Posterior:
                 total = torch.zeros_like(ratios).index_add_(0, member, relative)
                 size = member.bincount(minlength=len(ratios))
                 self.noise_ratios[axis] = (total + NOISE_PRIOR_CELLS) / (size + NOISE_PRIOR_CELLS)
-
-
-def share_of_newcomers(sizes: Tensor) -> float:
-    """Return how likely a member without cells is one that newly comes, not a light one.
-
-    ``sizes`` (N,) are the cells of each member. Where many have a single one (Good and Turing),
-    there are many more who could have had one, too.
-    """
-    light = float((sizes == 1).sum() / sizes.sum())
-    return NEW_MEMBERS / (light + NEW_MEMBERS)
 
 
 def sweep(posterior: Posterior, sums: Sequence[MemberSums], values: Tensor) -> None:

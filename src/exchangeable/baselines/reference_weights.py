@@ -28,7 +28,7 @@ PAIRS_PER_CHUNK = 1 << 21
 """Pairs of a query and a reference at a time, where tables are sparse."""
 
 MAX_FEW = 8
-"""Members or combinations up to which all cells of them are estimated together: a user's films."""
+"""Combinations up to which only the references that have cells there are read: a user's films."""
 
 ENTRIES_PER_QUERY = 8
 """Entries of the table per query from which on it is faster to sum for each query by itself."""
@@ -93,7 +93,7 @@ class DenseWeights:
             present = ones.any(dim=1).nonzero().squeeze(1)
             weights = self.table[:, present][:, :, members]
             return average_of(ones[present], values[present], weights, doubt)[place, position]
-        if len(members) <= MAX_FEW or ENTRIES_PER_QUERY * len(at) > len(members) * len(table):
+        if ENTRIES_PER_QUERY * len(at) > len(members) * len(table):
             every = self if len(members) == self.table.shape[2] else self.take(members)
             return every.average_everywhere(table, doubt)[at, position]
         estimates = []

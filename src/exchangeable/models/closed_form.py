@@ -23,7 +23,7 @@ from exchangeable.baselines.nearby import Nearby
 from exchangeable.baselines.pattern import Pattern
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
-from exchangeable.baselines.unseen import without_own_cells
+from exchangeable.baselines.unseen import settle_empty_members, without_own_cells
 from exchangeable.baselines.variational import Bias
 from exchangeable.models.estimates import Estimates
 from exchangeable.models.factor_fit import Regressors, Sweeps, fit_factors
@@ -97,7 +97,7 @@ class ClosedForm:
             )
             for posterior in (biases, fine) if coarse is fine else (biases, fine, coarse):
                 for each in sums:
-                    posterior.settle_empty_members(each, values)
+                    settle_empty_members(posterior, each, values)
         return cls(
             index,
             values,

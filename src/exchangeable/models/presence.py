@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from exchangeable.baselines.posterior import share_of_newcomers
+from exchangeable.baselines.unseen import share_of_newcomers
 
 
 class Presence(NamedTuple):

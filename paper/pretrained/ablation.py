@@ -28,6 +28,7 @@ from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.pattern import Pattern
 from exchangeable.completion.inputs import encode_queries
 from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.units import unwrapped
 from paper.lib import problems
 from paper.lib.command import run_command
 from paper.lib.problems import Floats, Index, Problem
@@ -120,7 +121,7 @@ def predict(
             completer.predict(queries, at[1]),
             completer.predict_interval(queries, times=at[1]),
         )
-    predictor = completer.predictor_
+    predictor = unwrapped(completer.predictor_)
     assert isinstance(predictor, ModelPredictor)
     assert predictor.prior is not None
     index = torch.from_numpy(encode_queries(completer.table_, queries))

@@ -120,7 +120,7 @@ def test_positives_of_three_axes_are_judged_against_cells_that_nobody_marked():
     outcome = next(o for o in found.outcomes if o.model == "vmf")
     assert set(np.unique(outcome.truth)) == {0.0, 1.0}
     assert outcome.metrics["concordance"] > 0.7  # the area under the curve
-    assert outcome.metrics["recall"] > 0.5
+    assert not {"recall", "ndcg"} & set(outcome.metrics)  # lists of drawn cells would say little
 
 
 def test_positives_of_two_axes_are_for_evaluate_ranking():

@@ -224,7 +224,14 @@ def judge(
     return Outcome(
         str(completer.model),
         completer.seed,
-        scores(truth, means, intervals, log_likelihoods, queries[:, 0]),
+        # Lists of drawn cells would say little about lists of all.
+        scores(
+            truth,
+            means,
+            intervals,
+            log_likelihoods,
+            None if table.scale.kind == "positives" else queries[:, 0],
+        ),
         fit_end - start,
         predict_end - fit_end,
         queries,
@@ -246,9 +253,9 @@ def warn_if_seen(completer: Completer, table: Table) -> tuple[str, ...]:
 
 
 def scores(
-    truth: Floats, means: Floats, intervals: Floats, log_likelihoods: Floats, rows: Index
+    truth: Floats, means: Floats, intervals: Floats, log_likelihoods: Floats, rows: Index | None
 ) -> dict[str, float]:
-    """Compute every metric that is defined on these cells."""
+    """Compute every metric that is defined on these cells; of lists only with their ``rows``."""
     computed = {
         "rmse": metrics.rmse(truth, means),
         "mae": metrics.mae(truth, means),
@@ -257,10 +264,11 @@ def scores(
     }
     ranked: dict[str, Callable[[], float]] = {
         "concordance": lambda: metrics.concordance(truth, means),
-        "ndcg": lambda: metrics.ndcg(truth, means, rows),
     }
-    if set(np.unique(truth)) <= {0.0, 1.0}:
-        ranked["recall"] = lambda: metrics.recall(truth == 1, means, rows)
+    if rows is not None:
+        ranked["ndcg"] = lambda: metrics.ndcg(truth, means, rows)
+        if set(np.unique(truth)) <= {0.0, 1.0}:
+            ranked["recall"] = lambda: metrics.recall(truth == 1, means, rows)
     for name, measure in ranked.items():
         try:
             computed[name] = measure()

@@ -10,6 +10,7 @@ import torch
 from tests.support.strangers import STRANGERS
 
 from exchangeable import Completer
+from exchangeable.completion import select
 from exchangeable.completion.select import Comparison, compare_models
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
@@ -288,3 +289,14 @@ def test_the_weights_are_read_once_and_what_a_caller_does_to_them_reaches_no_oth
     assert any(bool(weight.any()) for weight in second.model.parameters())
     assert second.facts["trained on"] == "synthetic tables alone"
     assert not second.model.training
+
+
+def test_pools_of_a_few_cells_tell_nothing_of_those_that_models_are_compared_on(monkeypatch):
+    """Of noise no model predicts more than the mean, whatever the size of the table."""
+    monkeypatch.setattr(select, "MAX_CELLS_ON_LEVELS", 1000)
+    generator = np.random.default_rng(0)
+    index = np.unique(generator.integers(0, 1500, (4000, 2)), axis=0)
+    values = generator.integers(1, 6, len(index)).astype(float)
+    completer = Completer("pretrained").fit(index, values)
+    comparison = compare_models(completer.predictor_, completer.cells_)
+    assert comparison.rmse["pretrained"] > 0.98 * values.std()

@@ -170,3 +170,12 @@ def test_a_sparse_table_is_ranked_about_as_well_as_by_popularity(share):
             ndcg(fit_single("popularity", positives_of(known)), table, known, table - known)
         )
     assert sum(own) > 0.97 * sum(popular)
+
+
+@pytest.mark.parametrize("users", [1, 2, 3, 4, 5, 6])
+def test_tables_of_a_few_users_are_ranked_too(users):
+    generator = torch.Generator().manual_seed(users)
+    table = (torch.rand(users, 60, generator=generator) < 0.6).float()
+    scores = fit_pretrained(bundled_ranker(), positives_of(table)).score(rows_of(table))
+    assert torch.equal(-torch.inf == scores.T, table.bool())
+    assert not scores.isnan().any()

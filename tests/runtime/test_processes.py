@@ -41,9 +41,11 @@ def environment():
 
 
 def run(command, **options):
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True, env=environment(), **options
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment(), **options
     )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done
 
 
 def alone(*command):

@@ -71,7 +71,7 @@ class Posterior:
     noise_ratios: list[Tensor] = field(default_factory=list)
     """Variance of the noise of each member's cells over the common one, (N_d + 1,) by axis; none
     where it is the same everywhere."""
-    _kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def initial(cls, shape: Sequence[int], like: Tensor) -> Posterior:
@@ -173,9 +173,10 @@ class Posterior:
         own = self.means[axis], self.covariances[axis]
         if any(table.is_inference() for table in own) or own[1].numel() > MAX_KEPT:
             return pair_variance_rows(self.layout, axis, other, *own)
-        versions = tuple((id(table), table._version) for table in own)
+        versions = tuple(table._version for table in own)
         kept = self._kept.get((axis, other))
-        if kept is None or kept[0] != versions:
+        same = kept is not None and all(a is b for a, b in zip(kept[1], own, strict=True))
+        if kept is None or not same or kept[0] != versions:
             kept = (versions, own, pair_variance_rows(self.layout, axis, other, *own))
             self._kept[axis, other] = kept
         return kept[2]

@@ -185,11 +185,12 @@ class Unfolding:
 
         Of a single member only its own combinations are kept.
         """
-        rows = ReferenceRows(*(t.to(dtype) for t in (self.values, self.squares, self.ones)))
+        tables = self.values, self.squares, self.ones
         if len(cells) == 1:
-            values = cells.values[:, None]
-            only = ReferenceRows(*(table[:, cells.combinations] for table in rows))
-            return values, torch.ones_like(values), only
+            values = cells.values[:, None].to(dtype)
+            only = (table[:, cells.combinations].to(dtype) for table in tables)
+            return values, torch.ones_like(values), ReferenceRows(*only)
+        rows = ReferenceRows(*(table.to(dtype) for table in tables))
         column = torch.arange(len(cells), device=cells.sizes.device)
         where = cells.combinations, column.repeat_interleave(cells.starts.diff())
         values = cells.values.new_zeros((len(self), len(cells)), dtype=dtype)

@@ -37,6 +37,9 @@ MAX_CELLS = 200_000
 """Larger tables are not read again without the held-out cells, only their prior is without them."""
 MAX_CELLS_ON_LEVELS = 50_000
 """The same of tables with levels, where intervals depend less on it."""
+MIN_POOL = 100
+"""Cells of the smallest pool of a usual cell, with fewer of which large tables are read again all
+the same: a pool of a few tells the value of each."""
 MAX_SWEPT_CELLS = 50_000
 """Cells up to which the factorization is compared after all of its sweeps."""
 SWEEPS = 6
@@ -109,7 +112,8 @@ def compare_models(
         means[name].append(mean)
         ranks[name].append(rank)
 
-    reread = len(cells) <= (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS)
+    small = len(cells) <= (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS)
+    reread = small or _smallest_pool(cells) < MIN_POOL
     for held_out, folds in model.holdouts(cells, reread=reread):
         progress.at(0.0, f"comparing {', '.join(names)} on {held_out.sum():,} held-out cells")
         folds = [(positions, predictor) for positions, predictor in folds if len(positions)]
@@ -126,6 +130,12 @@ def compare_models(
     return Comparison.of(np.concatenate(truth), _joined(means), _joined(ranks))
 
 
+def _smallest_pool(cells: Cells) -> float:
+    """Return the median over cells of the number of cells of its lightest member."""
+    sizes = [np.bincount(column)[column] for column in cells.index.T]
+    return float(np.median(np.minimum.reduce(sizes)))
+
+
 def _fit_others(names: Sequence[str], cells: Cells) -> Iterator[tuple[str, Predictor]]:
     """Fit models one after the other; the biases that vmf starts from are fitted once."""
     if not names:
@@ -134,9 +144,11 @@ def _fit_others(names: Sequence[str], cells: Cells) -> Iterator[tuple[str, Predi
     if len(cells) > MAX_SWEPT_CELLS:
         bias, factorization = BIASES, VariationalFactorization(sweeps=SWEEPS)
     biases = bias.fit(cells)
-    yield "bias", BaselinePredictor("bias", bias, biases, cells.scale)
-    factors = factorization.fit_from(biases, cells)
-    yield "vmf", BaselinePredictor("vmf", factorization, factors, cells.scale)
+    if "bias" in names:
+        yield "bias", BaselinePredictor("bias", bias, biases, cells.scale)
+    if "vmf" in names:
+        factors = factorization.fit_from(biases, cells)
+        yield "vmf", BaselinePredictor("vmf", factorization, factors, cells.scale)
     if WIDE in names:
         yield WIDE, fit_baseline(WIDE, cells, seed=0)
 

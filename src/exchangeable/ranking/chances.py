@@ -38,6 +38,8 @@ class Chances:
     @classmethod
     def fit(cls, shares: Tensor, hits: Tensor) -> Chances:
         """Compare shares of cells (Q,) with whether they were hidden positives (Q,)."""
+        if not len(shares):
+            return cls()
         shares = shares.double().clamp(min=_TINY)
         steps = (shares.log() / STEP).floor().long()
         lowest = int(steps.min())

@@ -49,6 +49,8 @@ MIN_TRUST = 0.1
 """Weight of the stack at least."""
 MIN_POPULARITY = 0.01
 """Weight of popularity at least, for users with few items: those without any have nothing else."""
+MIN_USERS = 4
+"""Users with hidden positives, with fewer of which there are no halves to be fitted to."""
 MIN_HIDDEN = 8
 """Hidden positives, with fewer of which nothing is fitted."""
 
@@ -128,7 +130,7 @@ def add_to_all(positions: Tensor, added: Tensor, count: int) -> Tensor:
 def fit_pretrained(network: RankingNetwork, positives: Positives) -> PretrainedRanker:
     """Read a table; nothing is trained but a few coefficients, in closed form."""
     kept, hidden, users = hide(positives)
-    if hidden.per_user.sum() < MIN_HIDDEN:
+    if hidden.per_user.sum() < MIN_HIDDEN or len(users) < MIN_USERS:
         channels = Channels.fit(positives)
         few = usual_few_weights(channels)
         facts = TableFacts.of(positives, few, few.new_zeros(len(CHANNEL_RANKERS)))

@@ -233,7 +233,7 @@ def usual_few_weights(channels: Channels) -> Tensor:
 
 def fit_stack(pool: Examples, usual: Tensor) -> Tensor:
     """Fit the weights of channels to hidden positives, drawn to the usual ones: (C,)."""
-    weights, ridge = usual, RIDGE * (1 + HIDDEN_BY_HALF / float(pool.counts.sum()))
+    weights, ridge = usual, RIDGE * (1 + HIDDEN_BY_HALF / max(1.0, float(pool.counts.sum())))
     for _ in range(2):  # candidates by the usual weights, and then by those found
         candidates = pool.leading(weights, CANDIDATES)
         weights = fit_softmax(candidates.z, candidates.hidden, usual, ridge)

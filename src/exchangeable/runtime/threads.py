@@ -95,10 +95,11 @@ def run_all(tasks: Sequence[Callable[[], T]], cells: int, device: torch.device) 
             return task()
 
     before = torch.get_num_threads()
-    with ThreadPoolExecutor(min(_cores(), len(tasks))) as pool:
-        results = list(pool.map(run, tasks))
-    torch.set_num_threads(before)
-    return results
+    try:
+        with ThreadPoolExecutor(min(_cores(), len(tasks))) as pool:
+            return list(pool.map(run, tasks))
+    finally:
+        torch.set_num_threads(before)
 
 
 def _cores() -> int:

@@ -41,9 +41,12 @@ def environment():
 
 
 def run(command, **options):
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment(), **options
-    )
+    for _ in range(2):  # another job may take the port that torchrun has just found free
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, env=environment(), **options
+        )
+        if "address already in use" not in done.stderr.lower():
+            break
     assert done.returncode == 0, done.stderr[-4000:]
     return done
 

@@ -82,7 +82,7 @@ def test_a_stranger_is_asked_whether_somebody_else_was_meant(here):
 
 
 def test_explain_prints_the_prediction_and_the_cells_that_moved_it(here):
-    text = done("explain", "film-club", "Ada Abt", "Heat", "-n", "2", "--model", "vmf").output
+    text = done("explain", "film-club", "Ada Abt", "Heat", "-n", "2", "--model", "vmf").stdout
     facts = json.loads(
         done(
             "explain", "film-club", "Ada Abt", "Heat", "-n", "2", "--model", "vmf", "--json"

@@ -269,13 +269,14 @@ def cell_variances(
     means: Sequence[Tensor],
     covariances: Sequence[Tensor],
     axes: Sequence[int],
-    variance_rows: Callable[[int, int], Tensor] | None = None,
+    kept_rows: Callable[[int, int], Tensor | None] = lambda axis, other: None,
 ) -> Tensor:
     """Variance of ``cell_means`` where vectors of different members are independent.
 
     It is sum_d f_d' S_d f_d + sum_{d < e} tr(S_d S_e), with the blocks of S that are
     multiplied; exact, since all mixed terms are odd in one of the vectors. The terms of a pair
-    of axes are products of what each of its members has, which ``variance_rows`` may keep.
+    of axes are products of rows that each of its members has; ``kept_rows`` returns those of an
+    axis for another if they are known, and None if not.
     """
     total = means[0].new_zeros(len(index))
     for axis in axes:
@@ -283,17 +284,15 @@ def cell_variances(
     for first, second in combinations(axes, 2) if layout.rank else ():
         tables, rows = [], []
         for axis, other in ((first, second), (second, first)):
-            table, row = means[axis], index[:, axis]
-            if variance_rows is None and len(index) < len(table):
-                used, row = (row % len(table)).unique(return_inverse=True)
-                own = table[used], covariances[axis][used]
-                tables.append(pair_variance_rows(layout, axis, other, *own))
-            elif variance_rows is None:
-                own = table, covariances[axis]
-                tables.append(pair_variance_rows(layout, axis, other, *own))
-            else:
-                tables.append(variance_rows(axis, other))
-            rows.append(row % len(tables[-1]))
+            table, row = kept_rows(axis, other), index[:, axis] % len(means[axis])
+            if table is None:
+                own = means[axis], covariances[axis]
+                if len(index) < len(means[axis]):
+                    used, row = row.unique(return_inverse=True)
+                    own = means[axis][used], covariances[axis][used]
+                table = pair_variance_rows(layout, axis, other, *own)
+            tables.append(table)
+            rows.append(row)
         total += row_products(*rows, *tables)
     if layout.rank and len(axes) > 2:
         for part in chunks(len(index), CELLS_PER_CHUNK):
@@ -304,7 +303,7 @@ def cell_variances(
 def pair_variance_rows(
     layout: VectorLayout, axis: int, other: int, means: Tensor, covariances: Tensor
 ) -> Tensor:
-    """Return what members of an axis have of the variance of products with another: (N, K)."""
+    """Return rows of members whose products with those of another axis are variances: (N, K)."""
     block = layout.block(axis, other)
     u, with_bias = means[:, block], covariances[:, 0, block]
     uu = _symmetric(u[:, :, None] * u[:, None])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,6 +56,19 @@ class Equations(NamedTuple):
     target: Tensor  # (E,)
 
 
+class _KeptRows(NamedTuple):
+    """Rows of variances, with the tables that they follow from."""
+
+    means: Tensor
+    covariances: Tensor
+    versions: tuple[int, ...]
+    rows: Tensor  # (N + 1, K)
+
+    def is_of(self, means: Tensor, covariances: Tensor) -> bool:
+        """Whether the rows follow from these tables."""
+        return self.means is means and self.covariances is covariances
+
+
 @dataclass(eq=False)
 class Posterior:
     """Posteriors of all vectors, in units of the values' deviation; the last rows are priors."""
@@ -71,7 +84,8 @@ class Posterior:
     noise_ratios: list[Tensor] = field(default_factory=list)
     """Variance of the noise of each member's cells over the common one, (N_d + 1,) by axis; none
     where it is the same everywhere."""
-    _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _kept: dict[tuple[int, int], _KeptRows] = field(default_factory=dict, init=False, repr=False)
+    """Rows of variances, by axis and other axis."""
 
     @classmethod
     def initial(cls, shape: Sequence[int], like: Tensor) -> Posterior:
@@ -162,24 +176,24 @@ class Posterior:
         """Mean and variance of cells, noise included: (Q, D) -> (Q,) each; -1 is unknown."""
         axes = range(self.layout.order)
         tables = self.means, self.covariances
-        few = any(len(index) < len(table) for table in self.means)
-        kept = self._variance_rows if few else None
-        variance = cell_variances(self.layout, index, *tables, axes, kept)
+        variance = cell_variances(self.layout, index, *tables, axes, self._kept_rows)
         variance += self.noise * self.noise_ratio(index)
         return self.predict_mean(index), variance
 
-    def _variance_rows(self, axis: int, other: int) -> Tensor:
-        """Return what members have of variances, kept from query to query while nothing changes."""
+    def _kept_rows(self, axis: int, other: int) -> Tensor | None:
+        """Return the rows of variances of an axis, kept from query to query while nothing changes.
+
+        None where they are too large to be kept, or their tables count no changes.
+        """
         own = self.means[axis], self.covariances[axis]
         if any(table.is_inference() for table in own) or own[1].numel() > MAX_KEPT:
-            return pair_variance_rows(self.layout, axis, other, *own)
+            return None
         versions = tuple(table._version for table in own)
         kept = self._kept.get((axis, other))
-        same = kept is not None and all(a is b for a, b in zip(kept[1], own, strict=True))
-        if kept is None or not same or kept[0] != versions:
-            kept = (versions, own, pair_variance_rows(self.layout, axis, other, *own))
-            self._kept[axis, other] = kept
-        return kept[2]
+        if kept is None or kept.versions != versions or not kept.is_of(*own):
+            rows = pair_variance_rows(self.layout, axis, other, *own)
+            kept = self._kept[axis, other] = _KeptRows(*own, versions, rows)
+        return kept.rows
 
     def predict_mean(self, index: Tensor) -> Tensor:
         """Mean of cells alone: (Q, D) -> (Q,)."""
@@ -246,13 +260,18 @@ class Posterior:
             small.solve(MemberSums.of(local, axis, 1, weights), values, members)
         means = [*self.means[:axis], means[axis], *self.means[axis + 1 :]]
         covariances = [*self.covariances[:axis], covariances[axis], *self.covariances[axis + 1 :]]
-        return replace(
+        found = replace(
             self,
             means=means,
             covariances=covariances,
             regressions=regressions,
             noise_ratios=ratios,
         )
+        # The other axes are as they were, and so are their rows of variances.
+        for other in self.layout.others(axis) if self.layout.rank else ():
+            if self._kept_rows(other, axis) is not None:
+                found._kept[other, axis] = self._kept[other, axis]
+        return found
 
     def solve(self, sums: MemberSums, values: Tensor, members: Tensor) -> Equations:
         """Solve for the vectors of ``members``, with their cells in ``sums``, given other axes."""

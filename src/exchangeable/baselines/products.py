@@ -53,6 +53,18 @@ def sparse_rows(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[in
     )
 
 
+def positions_of_rows(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the entries of some rows (B,), which begin at ``starts`` (A + 1,), row after row.
+
+    Return where each of these rows begins among them, (B + 1,), and their positions.
+    """
+    sizes = starts.diff()[rows]
+    ends = sizes.cumsum(0)
+    positions = (starts[rows] - ends + sizes).repeat_interleave(sizes)
+    positions += torch.arange(len(positions), device=positions.device)
+    return torch.cat([ends.new_zeros(1), ends]), positions
+
+
 @cache
 def silence_sparse_warning() -> None:
     """Trigger torch's warning that sparse CSR tensors are in beta, which comes once, unseen."""

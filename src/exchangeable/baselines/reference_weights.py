@@ -18,7 +18,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.products import large_product, product_type, row_products, sparse_rows
+from exchangeable.baselines.products import (
+    large_product,
+    positions_of_rows,
+    product_type,
+    row_products,
+    sparse_rows,
+)
 from exchangeable.baselines.unfolding import MemberCells, Unfolding
 
 CHANNELS = 4
@@ -152,11 +158,7 @@ class SparseWeights:
 
     def take(self, members: Tensor) -> SparseWeights:
         """Keep the weights for some members, by position."""
-        sizes = self.starts.diff()[members]
-        ends = sizes.cumsum(0)
-        positions = (self.starts[members] - ends + sizes).repeat_interleave(sizes)
-        positions += torch.arange(len(positions), device=positions.device)
-        starts = torch.cat([ends.new_zeros(1), ends])
+        starts, positions = positions_of_rows(self.starts, members)
         chosen = self.references[positions], self.weights[positions]
         return SparseWeights(starts, *chosen, self.reference_count)
 
@@ -189,9 +191,7 @@ class SparseWeights:
         limits = [0, *cuts.tolist(), len(at)] if len(at) else []
         for first, last in pairwise(limits):
             lengths = sizes[first:last]
-            shifts = starts[at[first:last]] - lengths.cumsum(0) + lengths
-            cell = shifts.repeat_interleave(lengths)
-            cell += torch.arange(len(cell), device=at.device)
+            _, cell = positions_of_rows(starts, at[first:last])
             row = (column[first:last] * self.reference_count).repeat_interleave(lengths)
             weights = dense[row.add_(references[cell])]  # (pairs, 2)
             pairs = torch.cat([weights, weights * values[cell, None]], dim=1)

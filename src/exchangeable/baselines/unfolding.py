@@ -12,6 +12,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.factorization import sparse
+from exchangeable.baselines.products import positions_of_rows
 
 MAX_ENTRIES_PER_CELL = 64
 """Table entries per cell up to which a dense matrix is used, which is faster then."""
@@ -170,13 +171,9 @@ class Unfolding:
 
     def cells_of(self, members: Tensor) -> MemberCells:
         """Return the cells of members (B,)."""
-        sizes = self.starts.diff()[members]
-        ends = sizes.cumsum(0)
-        positions = (self.starts[members] - ends + sizes).repeat_interleave(sizes)
-        positions += torch.arange(len(positions), device=members.device)
-        starts = torch.cat([ends.new_zeros(1), ends])
+        starts, positions = positions_of_rows(self.starts, members)
         found = self.cell_combinations[positions], self.cell_values[positions]
-        return MemberCells(starts, *found, sizes, members)
+        return MemberCells(starts, *found, starts.diff(), members)
 
     def columns_of(
         self, cells: MemberCells, dtype: torch.dtype

@@ -39,7 +39,7 @@ for command in (
     app.command()(command)
 app.add_typer(data, name="data")
 HINTS = {"--log": "; values are read as logarithms with --units log."}
-"""What is added to the error about an option that there is under another name."""
+"""Hints that follow the error about an unknown option, where another option does the same."""
 
 
 def _print_version(chosen: bool) -> None:

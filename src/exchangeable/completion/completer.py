@@ -28,7 +28,6 @@ from exchangeable.errors import InputError
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.devices import find_device, parse_size
-from exchangeable.runtime.phrases import did_you_mean
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import Progress, user_progress
 from exchangeable.runtime.random import check_seed
@@ -36,9 +35,6 @@ from exchangeable.training.config import TrainingConfig
 from exchangeable.training.recipes import FINETUNING
 from exchangeable.training.task import ValidationSplit
 from exchangeable.values.scale import Kind
-
-PLAIN_MODELS = ("mean", "row-mean", "column-mean")
-"""Models that no units are found for: real numbers are read as they came."""
 
 
 class Completer(Answers):
@@ -131,7 +127,7 @@ class Completer(Answers):
             validation=self.validation,
             training=self.training,
             features=features,
-            units=self._units_of(table),
+            units=table.units if self.units is None else self.units,
             memory=parse_size(self.memory),
             processes=processes,
             progress=user_progress(bool(self.verbose)) if progress is None else progress,
@@ -140,18 +136,6 @@ class Completer(Answers):
         if progress is None:  # who passes one shows the notes as well
             self._show_notes(self.fitted_.notes)
         return self
-
-    def _units_of(self, table: Table) -> str | None:
-        """Return the units that were asked for; means are those of values as they came."""
-        asked = table.units if self.units is None else self.units
-        choices = ("plain", "log", *table.axes)
-        if asked is not None and asked not in choices:
-            raise InputError(
-                f"units must be one of {', '.join(choices)}, but are {asked!r}"
-                f"{did_you_mean(str(asked), choices)}"
-            )
-        plain = str(self.model) in PLAIN_MODELS and table.scale.kind == "real"
-        return "plain" if asked is None and plain else asked
 
     def _show_notes(self, notes: tuple[str, ...]) -> None:
         show = user_progress(bool(self.verbose)).note

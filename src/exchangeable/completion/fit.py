@@ -54,6 +54,8 @@ UNIT_MODELS = (
     "knn",
 )
 """Models whose units are found by themselves."""
+PLAIN_MODELS = ("mean", "row-mean", "column-mean")
+"""Models that no units are found for: real numbers are read as they came."""
 FALLBACK_MODEL = "vmf"
 """The model for ``auto`` on tables of orders without bundled weights."""
 
@@ -122,6 +124,8 @@ def fit(request: FitRequest) -> Fitted:
         )
     cells, notes = observed_cells(table, request.seed)
     members = TableFeatures.of(table, request.features)
+    if request.units is None and request.model in PLAIN_MODELS and cells.scale.kind == "real":
+        request = replace(request, units="plain")
     units = _find_units(request, table, cells)
     read = in_units(units, cells)
     predictor, name, scale, reasons = _fit_model(request, read, members)
@@ -135,7 +139,10 @@ def fit(request: FitRequest) -> Fitted:
 
 def _find_units(request: FitRequest, table: Table, cells: Cells) -> Units:
     """Return the units that were asked for, or those that suit the values and the model."""
-    asked = request.units
+    asked, choices = request.units, ("plain", "log", *table.axes)
+    if asked is not None and asked not in choices:
+        hint = did_you_mean(asked, choices)
+        raise InputError(f"units must be one of {', '.join(choices)}, but are {asked!r}{hint}")
     if asked is None:
         suited = cells.scale.kind == "real" and _reads_any_units(request.model)
         return find_units(None, cells) if suited else Units()
@@ -146,9 +153,6 @@ def _find_units(request: FitRequest, table: Table, cells: Cells) -> Units:
         )
     if asked in ("plain", "log"):
         return find_units((cast(UnitsKind, asked), 0), cells)
-    if asked not in table.axes:
-        choices = ", ".join(("plain", "log", *table.axes))
-        raise InputError(f"units must be one of {choices}, but are {asked!r}")
     return find_units(("own", table.axes.index(asked)), cells)
 
 

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from exchangeable import Completer, metrics
-from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.pattern import Pattern
+from exchangeable.baselines.products import MemberSums
 from exchangeable.completion.inputs import encode_queries
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped

@@ -12,8 +12,8 @@ from exchangeable.arrays.cells import Cells
 from exchangeable.baselines import (
     BayesianFactorization,
 )
-from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.gibbs import draw_hyperparameters, draw_noise, draw_vectors
+from exchangeable.baselines.products import MemberSums
 from exchangeable.errors import InputError
 
 

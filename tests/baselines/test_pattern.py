@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from exchangeable.baselines.drift import Drift
-from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.pattern import Pattern
+from exchangeable.baselines.products import MemberSums
 from exchangeable.baselines.regression import Block, Regression
 
 

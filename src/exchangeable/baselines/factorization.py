@@ -16,15 +16,14 @@ member.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.products import row_products, silence_sparse_warning
+from exchangeable.baselines.products import MemberSums, row_products, silence_sparse_warning
 
 CELLS_PER_CHUNK = 1 << 14
 """Cells whose covariances of three axes are read at a time."""
@@ -55,109 +54,6 @@ class VectorLayout:
         """Return the columns of the bias of ``axis`` and of its products with ``axes``."""
         blocks = [self.block(axis, other) for other in axes if other != axis]
         return [0, *(column for block in blocks for column in range(block.start, block.stop))]
-
-
-@dataclass(frozen=True, eq=False)
-class MemberSums:
-    """Sums over the cells of each member of one axis, as products with a sparse matrix."""
-
-    axis: int
-    index: Tensor  # (E, D), sorted by member
-    permutation: Tensor  # (E,), positions of the sorted cells
-    starts: Tensor  # (N + 1,) int32
-    columns: Tensor  # (D, E) int32
-    weights: Tensor | None = None  # (E,), sorted by member; None: every cell counts once
-
-    @classmethod
-    def of(
-        cls, index: Tensor, axis: int, members: int, weights: Tensor | None = None
-    ) -> MemberSums:
-        """Sort cells (E, D), of the given weights (E,), by their members on ``axis``."""
-        permutation = index[:, axis].argsort(stable=True)
-        sizes = index[:, axis].bincount(minlength=members)
-        starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
-        ordered = index[permutation]
-        columns = ordered.T.int().contiguous()
-        weighted = None if weights is None else weights[permutation]
-        return cls(axis, ordered, permutation, starts, columns, weighted)
-
-    @classmethod
-    def of_members(cls, index: Tensor, axis: int, members: Tensor) -> tuple[MemberSums, Tensor]:
-        """Sums for the given members (ascending) only, and the positions of their cells."""
-        cells = torch.isin(index[:, axis], members).nonzero().squeeze(1)
-        renumbered = index[cells]
-        renumbered[:, axis] = torch.searchsorted(members, renumbered[:, axis].contiguous())
-        return cls.of(renumbered, axis, len(members)), cells
-
-    @property
-    def members(self) -> int:
-        return len(self.starts) - 1
-
-    @cached_property
-    def sizes(self) -> Tensor:
-        """Number of cells of each member: (N,)."""
-        return self.starts.diff()
-
-    @cached_property
-    def needed_rows(self) -> tuple[int, ...]:
-        """Rows that a table of each axis needs so that all cells find theirs."""
-        if not len(self.permutation):
-            return (0,) * len(self.columns)
-        return tuple(last + 1 for last in self.columns.amax(dim=1).tolist())
-
-    @cached_property
-    def with_cells(self) -> Tensor:
-        """Members that have cells: (M,)."""
-        return self.sizes.nonzero().squeeze(1)
-
-    @cached_property
-    def without_cells(self) -> Tensor:
-        """Members without cells, and the unknown one, which is the last: (M,)."""
-        return torch.cat(
-            [(self.sizes == 0).nonzero().squeeze(1), self.starts.new_tensor([self.members])]
-        )
-
-    def weighted(self, weights: Tensor) -> MemberSums:
-        """Return the same sums with a weight for each cell (E,), in the sequence of ``of``."""
-        return replace(self, weights=weights[self.permutation])
-
-    @cached_property
-    def total_weights(self) -> Tensor:
-        """Total weight of the cells of each member: (N,)."""
-        if self.weights is None:
-            return self.sizes
-        return self.of_cells(torch.ones_like(self.weights))
-
-    def over(self, other: int, table: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum rows of ``table`` (N', K), of axis ``other``, over each member's cells: (N, K).
-
-        ``weights`` (E,), sorted as the cells are, are multiplied with those of the cells.
-        """
-        if weights is None:
-            weights = (
-                table.new_ones(len(self.permutation)) if self.weights is None else self.weights
-            )
-        elif self.weights is not None:
-            weights = weights * self.weights
-        if self.needed_rows[other] > len(table):  # the sparse product would read beyond its end
-            raise IndexError(
-                f"{self.needed_rows[other]} rows are needed, but there are {table.shape}"
-            )
-        shape = (self.members, len(table))
-        if (
-            len(self.permutation) > shape[0] * shape[1]
-        ):  # repeated entries, more than cuSPARSE takes
-            rows = weights[:, None] * table[self.columns[other]]
-            return torch.segment_reduce(rows, "sum", offsets=self.starts.long(), axis=0)
-        silence_sparse_warning()
-        matrix = torch.sparse_csr_tensor(
-            self.starts, self.columns[other], weights, shape, check_invariants=False
-        )
-        return matrix @ table
-
-    def of_cells(self, weights: Tensor) -> Tensor:
-        """Sum one number per cell over each member's cells: (E,) -> (N,)."""
-        return self.over(self.axis, weights.new_ones(self.members, 1), weights).squeeze(1)
 
 
 def sparse(
@@ -255,7 +151,7 @@ def cell_means(
     """Sum the terms of ``axes``, biases and products of pairs, of every cell: (E, D) -> (E,)."""
     total = means[0].new_zeros(len(index))
     for axis in axes:
-        total += means[axis][index[:, axis], 0]
+        total += means[axis][:, 0].contiguous()[index[:, axis]]
     for first, second in combinations(axes, 2) if layout.rank else ():
         left = means[first][:, layout.block(first, second)]
         right = means[second][:, layout.block(second, first)]
@@ -280,7 +176,7 @@ def cell_variances(
     """
     total = means[0].new_zeros(len(index))
     for axis in axes:
-        total += covariances[axis][index[:, axis], 0, 0]
+        total += covariances[axis][:, 0, 0].contiguous()[index[:, axis]]
     for first, second in combinations(axes, 2) if layout.rank else ():
         tables, rows = [], []
         for axis, other in ((first, second), (second, first)):

@@ -28,13 +28,13 @@ from exchangeable.baselines.base import (
     standardise,
 )
 from exchangeable.baselines.factorization import (
-    MemberSums,
     VectorLayout,
     cell_means,
     gram,
     grown_rows,
     moments,
 )
+from exchangeable.baselines.products import MemberSums
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -253,7 +253,7 @@ def draw_vectors(
     generator: np.random.Generator,
 ) -> Tensor:
     """Draw the vectors (N, F) of an axis from their posterior given the other axes."""
-    target = values[sums.permutation]
+    target = sums.sorted(values)
     target = target - cell_means(layout, sums.index, tables, layout.others(sums.axis))
     mean, precision = (torch.from_numpy(part) for part in prior)
     towards = moments(layout, sums, target, tables) / noise + precision @ mean

@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.factorization import MemberSums
-from exchangeable.baselines.singular_starts import TOLERANCE, leading_vectors
+from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.singular_vectors import TOLERANCE, PairTable, leading_vectors
 
 VECTORS = 32
 """Singular vectors for each axis. On ML-100K 20 to 40 do as well, 10 worse, and 150 overfit."""
@@ -50,12 +49,12 @@ class Pattern:
     @classmethod
     def of(cls, sums: Sequence[MemberSums], vectors: int = VECTORS) -> Pattern:
         """Decompose the pattern of the cells in ``sums``, one for each axis, in sequence."""
-        order, index = len(sums), sums[0].index
+        order = len(sums)
         sizes = tuple(each.sizes for each in sums)
         count = max(1, vectors // max(order - 1, 1))
         pairs = {}
         for d, e in combinations(range(order), 2):
-            pairs[d, e], pairs[e, d] = _decompose(index[:, [d, e]], sizes[d], sizes[e], count)
+            pairs[d, e], pairs[e, d] = _decompose(sums, (d, e), count)
         plain = cls(sizes, pairs, ())
         return replace(plain, scalings=tuple(plain._measure(each) for each in sums))
 
@@ -91,26 +90,19 @@ class Pattern:
 _MIN_DEVIATION = 1e-9
 
 
-def _decompose(cells: Tensor, sizes: Tensor, other_sizes: Tensor, count: int) -> list[Tensor]:
-    """Find the leading singular vectors but the first of the pattern of two axes."""
-    from scipy.sparse import csr_array
-
-    shape = len(sizes), len(other_sizes)
-    occupied = [(n > 0).nonzero().squeeze(1).cpu().numpy() for n in (sizes, other_sizes)]
-    count = min(count, min(map(len, occupied)) // MEMBERS_PER_VECTOR)
-    parts = [np.zeros((size, max(count, 0))) for size in shape]
-    if count:
-        rows, columns = cells.T.cpu().numpy()
-        roots = ((sizes[cells[:, 0]] + 1.0) * (other_sizes[cells[:, 1]] + 1.0)).double().sqrt()
-        table = csr_array((1 / roots.cpu().numpy(), (rows, columns)), shape=shape)
-        table = table[occupied[0]][:, occupied[1]]
-        # One more than is kept shows whether the last is tied: then it is left out, since its
-        # rotation would depend on how members are numbered.
-        left, values, right = leading_vectors(table, count + 2)
-        kept = np.arange(1, min(count + 1, len(values)))
-        if len(values) > count + 1:
-            kept = kept[values[kept] - values[count + 1] > TOLERANCE * values[0]]
-        kept = kept[values[kept] > TOLERANCE * values[0]]
-        parts = [np.zeros((size, len(kept))) for size in shape]
-        parts[0][occupied[0]], parts[1][occupied[1]] = left[:, kept], right[:, kept]
-    return [torch.from_numpy(part).to(cells.device) for part in parts]
+def _decompose(sums: Sequence[MemberSums], pair: tuple[int, int], count: int) -> list[Tensor]:
+    """Find the leading singular vectors but the first of the pattern of two axes: (N, K) each."""
+    count = min(count, min(len(sums[axis].with_cells) for axis in pair) // MEMBERS_PER_VECTOR)
+    if count < 1:
+        like = sums[0].columns
+        return [like.new_zeros((sums[axis].members, 0), dtype=torch.float64) for axis in pair]
+    scales = [(sums[axis].sizes + 1.0).double().rsqrt() for axis in pair]
+    ones = scales[0].new_ones(len(sums[0]))
+    # One more than is kept shows whether the last is tied: then it is left out, since its
+    # rotation would depend on how members are numbered.
+    left, values, right = leading_vectors(PairTable.of(sums, pair, ones, scales), count + 2)
+    kept = torch.arange(1, min(count + 1, len(values)), device=values.device)
+    if len(values) > count + 1:
+        kept = kept[values[kept] - values[count + 1] > TOLERANCE * values[0]]
+    kept = kept[values[kept] > TOLERANCE * values[0]]
+    return [left[:, kept], right[:, kept]]

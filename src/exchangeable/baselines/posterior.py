@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from exchangeable.baselines.factorization import (
-    MemberSums,
     VectorLayout,
     cell_means,
     cell_variances,
@@ -30,6 +29,7 @@ from exchangeable.baselines.factorization import (
     moments,
     pair_variance_rows,
 )
+from exchangeable.baselines.products import MemberSums
 from exchangeable.baselines.regression import Block, Regression
 
 MIN_VARIANCE = 1e-6
@@ -276,7 +276,7 @@ class Posterior:
     def solve(self, sums: MemberSums, values: Tensor, members: Tensor) -> Equations:
         """Solve for the vectors of ``members``, with their cells in ``sums``, given other axes."""
         axis = sums.axis
-        target = values[sums.permutation] - self.mean
+        target = sums.sorted(values) - self.mean
         target -= cell_means(self.layout, sums.index, self.means, self.layout.others(axis))
         grams = gram(self.layout, sums, self.means, self.covariances)
         towards = moments(self.layout, sums, target, self.means, self.covariances)

@@ -14,8 +14,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.factorization import MemberSums, cell_means
+from exchangeable.baselines.factorization import cell_means
 from exchangeable.baselines.posterior import Posterior
+from exchangeable.baselines.products import MemberSums
 
 NEW_MEMBERS = 0.03
 """Share of queries that are expected to be of members that newly come. With .06 cells of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar, Self
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import State, check_cells, check_queries, standardise
-from exchangeable.baselines.factorization import MemberSums, VectorLayout, cell_means
+from exchangeable.baselines.factorization import VectorLayout, cell_means
 from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.singular_starts import find_starts
+from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.singular_vectors import TOLERANCE, PairTable, leading_vectors
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
 
@@ -193,7 +194,7 @@ class VariationalFactorization(_FactorModel):
         with one_thread(values.device):
             if start is None:
                 biases = biases or Bias().posterior_of(index, values, shape)
-                start = with_factors(biases, index, values, self.rank if values.any() else 0)
+                start = with_factors(biases, sums, values, self.rank if values.any() else 0)
             _converge(start, sums, values, self.sweeps, self.tolerance, progress)
         return start
 
@@ -208,30 +209,51 @@ class VariationalFactorization(_FactorModel):
 
 def with_factors(
     biases: Posterior,
-    index: Tensor,
+    sums: Sequence[MemberSums],
     values: Tensor,
     rank: int,
     size: float = START,
     precision: float = START_PRECISION,
 ) -> Posterior:
     """Add small factors to the biases, for each pair of axes as many as its residuals have."""
-    order, shape = biases.layout.order, biases.shape
-    residuals = values - biases.mean - cell_means(biases.layout, index, biases.means, range(order))
+    order, index = biases.layout.order, sums[0].index
+    residuals = values - sums[0].unsorted(
+        biases.mean + cell_means(biases.layout, index, biases.means, range(order))
+    )
     pairs = list(combinations(range(order), 2)) if rank else []
-    cells, errors = index.cpu().numpy(), residuals.cpu().numpy()
-    starts = [
-        find_starts(cells[:, d], cells[:, e], errors, (shape[d], shape[e]), rank) for d, e in pairs
-    ]
+    starts = [_find_starts(sums, pair, residuals, rank) for pair in pairs]
     width = max((left.shape[1] for left, _ in starts), default=0)
     posterior = biases.widened(width, precision)
     for (d, e), (left, right) in zip(pairs, starts, strict=True):
         for axis, other, start in ((d, e, left), (e, d, right)):
             first = posterior.layout.block(axis, other).start
-            occupied = np.count_nonzero(start.any(axis=1))
+            occupied = int(start.any(dim=1).sum())
             columns = slice(first, first + start.shape[1])
-            scaled = torch.from_numpy(size * np.sqrt(occupied) * start)
-            posterior.means[axis][:-1, columns] = scaled.to(posterior.means[axis])
+            posterior.means[axis][:-1, columns] = size * occupied**0.5 * start
     return posterior
+
+
+def _find_starts(
+    sums: Sequence[MemberSums], pair: tuple[int, int], residuals: Tensor, rank: int
+) -> tuple[Tensor, Tensor]:
+    """Find leading singular vectors of the residuals (E,) of a pair of axes: (N, K) and (N', K).
+
+    K is ``rank`` at most. Each entry is divided by (n_row n_column)^(1/4), so that busy members do
+    not dominate. The signs are those of the third moment. Vectors that share a singular value are
+    left out: their rotation would depend on how members are numbered.
+    """
+    scales = [sums[axis].sizes.clamp(min=1).to(residuals) ** -0.25 for axis in pair]
+    table = PairTable.of(sums, pair, residuals, scales)
+    left, values, right = leading_vectors(table, rank + 1)  # one more shows if the last is tied
+    if not len(values):
+        return left, right
+    tolerance = TOLERANCE * values[0]
+    infinite = values.new_full((1,), torch.inf)
+    gaps = torch.cat([infinite, values, -infinite]).diff().abs() > tolerance
+    distinct = ((values > tolerance) & gaps[:-1] & gaps[1:]).nonzero().squeeze(1)[:rank]
+    left, right = left[:, distinct], right[:, distinct]
+    sign = torch.where((left**3).sum(dim=0) < 0, -1.0, 1.0).to(left)
+    return left * sign, right * sign
 
 
 def _member_sums(index: Tensor, shape: tuple[int, ...]) -> list[MemberSums]:

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.drift import Drift
-from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.nearby import CHANNELS as NEARBY_CHANNELS
 from exchangeable.baselines.nearby import Nearby
 from exchangeable.baselines.pattern import Pattern
 from exchangeable.baselines.posterior import Posterior
+from exchangeable.baselines.products import MemberSums
 from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
 from exchangeable.baselines.unseen import settle_empty_members, without_own_cells
 from exchangeable.baselines.variational import Bias

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from exchangeable.baselines.factorization import MemberSums
 from exchangeable.baselines.posterior import Posterior, sweep
+from exchangeable.baselines.products import MemberSums
 from exchangeable.baselines.regression import Block
 from exchangeable.baselines.variational import (
     START_PRECISION_WITH_FEATURES,
@@ -94,7 +94,7 @@ def fit_factors(
     if starts is None:
         fine = with_factors(
             biases,
-            index,
+            sums,
             values,
             limit_rank(index, rank) if values.any() else 0,
             START_WITH_FEATURES,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.baselines.base import chunks
 from exchangeable.baselines.drift import Drift
 from exchangeable.models.closed_form import BIASES, ClosedForm
 from exchangeable.models.estimates import USUAL_NEARBY, Estimates, usual_weights
@@ -25,11 +26,15 @@ from exchangeable.models.factor_fit import Schedule
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.models.trust import FOLDS, Trial, Trust, find_trust
+from exchangeable.runtime.threads import run_all
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
 
-CELLS_PER_CHUNK = 1 << 16
-"""Cells whose locations on a bounded scale are computed at a time."""
+CELLS_PER_ESTIMATE = 1 << 20
+"""Cells whose channels are computed at a time; each takes some hundred bytes meanwhile."""
+
+CELLS_PER_LOCATION = {"cpu": 1 << 16, "cuda": 1 << 21}
+"""Cells whose locations on a bounded scale are computed at a time, by the device."""
 
 MIN_PARTS = 10
 """Parts of the cells at least: trust is found on one or more that models were not fitted to."""
@@ -87,10 +92,8 @@ class Prior:
             usual, _ = usual_weights(len(observed.shape), values)
             return cls(stats, ClosedForm.empty(observed.shape, index, values), Trust(usual))
         with torch.no_grad():
-            fitted, trust, holdouts = _fit(
-                index, values, observed.shape, rank, comparison_budget, side
-            )
-        return cls(stats, fitted, trust, holdouts)
+            fit = _fit(index, values, observed.shape, rank, comparison_budget, side)
+        return cls(stats, *fit)
 
     def without(self, holdout: Holdout, fold: int | None = None) -> Prior:
         """Return the prior that was fitted without the cells of a holdout.
@@ -106,13 +109,20 @@ class Prior:
 
     def __call__(self, index: Tensor, times: Tensor | None = None) -> Tensor:
         """Return the channels of cells, in units of the values' spread: (Q, D) -> (Q, K)."""
+        tasks = [
+            partial(self._channels_at, index[part], None if times is None else times[part])
+            for part in chunks(max(len(index), 1), CELLS_PER_ESTIMATE)
+        ]
+        return torch.cat(run_all(tasks, len(index), index.device))
+
+    def _channels_at(self, index: Tensor, times: Tensor | None) -> Tensor:
         return self._channels(self.fitted.estimates(index, times))
 
     def _channels(self, estimates: Estimates) -> Tensor:
         mean, variance = self._combine(estimates)
         deviation = variance.sqrt()
         channels = [self._locate(mean, deviation), deviation, estimates.base - mean]
-        channels += [(estimates.base - mean + column) for column in estimates.factors.T]
+        channels += [estimates.base - mean + column for column in estimates.factors.T]
         shared = torch.stack(channels, dim=1).float()
         return torch.cat([shared, estimates.similar.flatten(1).float()], dim=1)
 
@@ -151,7 +161,8 @@ class Prior:
         levels = self.stats.standardise(self.stats.levels(mean))
         if len(levels) < 2:
             return mean
-        parts = zip(mean.split(CELLS_PER_CHUNK), deviation.split(CELLS_PER_CHUNK), strict=True)
+        size = CELLS_PER_LOCATION[mean.device.type]
+        parts = zip(mean.split(size), deviation.split(size), strict=True)
         return torch.cat([location_for_mean(*part, levels) for part in parts])
 
     def for_new_member(

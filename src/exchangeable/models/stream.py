@@ -7,8 +7,9 @@ memory, in a scratch file, or computed again from the pools.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +23,12 @@ from exchangeable.nn import pool_states
 from exchangeable.nn.layers import Layer
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.threads import run_all
 
 T = TypeVar("T")
+
+CHUNKS_AT_A_TIME = 8
+"""Chunks of cells that pass through a layer at a time, on several cores."""
 
 GPU_CHUNK_CELLS = 2**23
 MIN_CHUNK_CELLS = 2**14
@@ -91,9 +96,7 @@ class Stream:
         """
         for level, layer in enumerate(self.layers):
             total = None
-            for chunk in range(len(self.bounds)):
-                cells = self.cells_in(chunk)
-                values, pools = layer.pool_cells(self._enter(level, chunk), cells)
+            for chunk, (values, pools) in enumerate(self._pool_chunks(level)):
                 self._keep(level, chunk, values, for_backward=keep_for_backward)
                 share = (level + (chunk + 1) / len(self.bounds)) / len(self.layers)
                 self.progress.at(share, f"reading {len(self.cells):,} cells")
@@ -102,7 +105,7 @@ class Stream:
                     continue
                 if total is None:
                     total = pool_states.empty(layer.poolings, pools, self.cells.group_index)
-                pool_states.accumulate(layer.poolings, total, pools, cells)
+                pool_states.accumulate(layer.poolings, total, pools, self.cells_in(chunk))
             assert total is not None
             total = _sum_over_processes(layer, total, self.processes)
             if dropout_masks is None:
@@ -113,6 +116,17 @@ class Stream:
             if self.plan.keep_pools or keep_for_backward:
                 self.pools.append(total)
             self.readouts.append(layer.readout(total, features_at(level, self.features)))
+
+    def _pool_chunks(self, level: int) -> Iterator[tuple[Tensor, Any]]:
+        """Yield the values of each chunk at a layer, and their pools; some chunks at a time."""
+        tasks = [partial(self._pool_chunk, level, chunk) for chunk in range(len(self.bounds))]
+        for first in range(0, len(tasks), CHUNKS_AT_A_TIME):
+            some = tasks[first : first + CHUNKS_AT_A_TIME]
+            yield from run_all(some, len(self.cells), self.cells.index.device)
+
+    def _pool_chunk(self, level: int, chunk: int) -> tuple[Tensor, Any]:
+        values = self._enter(level, chunk)
+        return self.layers[level].pool_cells(values, self.cells_in(chunk))
 
     def outputs(self, *, all_cells: bool = False) -> Tensor:
         """Return the last layer's outputs for cells that only read, or for all: (Q, O)."""

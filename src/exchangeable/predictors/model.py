@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
-from exchangeable.data.features import TableFeatures
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
@@ -35,6 +34,9 @@ from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats, encoder
 from exchangeable.values.distributions import Distribution
 from exchangeable.values.joined import Joined
+
+if TYPE_CHECKING:
+    from exchangeable.data.features import TableFeatures
 
 Folds = list[tuple[Index, "ModelPredictor"]]
 """Positions of cells, each with a predictor that has read none of them."""

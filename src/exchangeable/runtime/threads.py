@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -74,24 +75,38 @@ def threads_for_training(cells: int, device: torch.device) -> Iterator[None]:
 @contextmanager
 def threads_for_products(count: int) -> Iterator[None]:
     """Let torch have all cores for one product with so many multiplications, if these are many."""
-    alone = not getattr(_worker, "busy", False)
-    with torch_threads(_cores() if alone and count >= MIN_PRODUCTS else torch.get_num_threads()):
+    with torch_threads(
+        _cores() if not is_worker() and count >= MIN_PRODUCTS else torch.get_num_threads()
+    ):
         yield
 
 
 _worker = threading.local()
 
 
+def is_worker() -> bool:
+    """Whether this runs in one of several threads of ours, which have the other cores."""
+    return getattr(_worker, "busy", False)
+
+
 def run_all(tasks: Sequence[Callable[[], T]], cells: int, device: torch.device) -> list[T]:
     """Run tasks that do not depend on each other, on several cores where tables are large."""
-    if device.type != "cpu" or cells < MIN_PARALLEL_CELLS or min(_cores(), len(tasks)) < 2:
+    alone = cells < MIN_PARALLEL_CELLS or min(_cores(), len(tasks)) < 2 or is_worker()
+    if device.type != "cpu" or alone:
         return [task() for task in tasks]
     grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    narrow = partial(
+        torch.autocast,
+        "cpu",
+        dtype=torch.get_autocast_dtype("cpu"),
+        enabled=torch.is_autocast_enabled("cpu"),
+        cache_enabled=False,
+    )
 
     def run(task: Callable[[], T]) -> T:
-        torch.set_num_threads(1)  # which every thread has to be told
+        torch.set_num_threads(1)  # every thread has settings of its own
         _worker.busy = True
-        with torch.set_grad_enabled(grad), torch.inference_mode(inference):
+        with torch.set_grad_enabled(grad), torch.inference_mode(inference), narrow():
             return task()
 
     before = torch.get_num_threads()

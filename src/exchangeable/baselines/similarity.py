@@ -80,7 +80,10 @@ class Similarity:
     """The members compared by nearly the same cells, whose weights these cells are averaged with;
     None: by these cells."""
 
-    _queries: list[int] = field(default_factory=list, repr=False, compare=False)
+    compares_all: bool = False
+    """Whether all members are compared at the first query, whichever it is of."""
+
+    queries: list[int] = field(default_factory=list, repr=False, compare=False)
     """Numbers of cells that were queried so far, where not all estimates are cached."""
 
     @cached_property
@@ -96,7 +99,7 @@ class Similarity:
         Members are not compared again where that takes long.
         """
         compared = None if self._compares_fast else self.compared or self
-        return replace(self, index=index, residuals=residuals, compared=compared, _queries=[])
+        return replace(self, index=index, residuals=residuals, compared=compared, queries=[])
 
     @property
     def _compares_fast(self) -> bool:
@@ -124,7 +127,7 @@ class Similarity:
         members, column = member[queries].unique_consecutive(return_inverse=True)
         # Weights for all members are not computed for the sake of a few.
         most = 2 * len(members) > self._unfolded.members
-        cached = self._all_weights if most or self._has_weights else None
+        cached = self.all_weights if most or self.has_weights else None
 
         def fill(part: slice) -> None:
             first, last = torch.searchsorted(column, column.new_tensor([part.start, part.stop]))
@@ -152,13 +155,13 @@ class Similarity:
         entries = len(self._unfolded) * self._unfolded.members
         if not self._unfolded.is_dense or entries > MAX_CACHED_ESTIMATES:
             return False
-        self._queries.append(queries)
-        return ENTRIES_PER_QUERY * sum(self._queries) > entries
+        self.queries.append(queries)
+        return ENTRIES_PER_QUERY * sum(self.queries) > entries
 
     def compare_all(self) -> None:
         """Compare all members now if that takes long and all weights fit, for queries to come."""
         if len(self.residuals) and not self._compares_fast:
-            self._all_weights  # noqa: B018
+            self.all_weights  # noqa: B018
 
     @cached_property
     def _all_estimates(self) -> Tensor:
@@ -173,10 +176,17 @@ class Similarity:
             estimates[:, part] = weights.average_everywhere(self._unfolded, self.doubt)
         return estimates
 
+    def with_weights(self, weights: Weights | None) -> Similarity:
+        """Return the same similarities with the weights of all members, which were found before."""
+        similarity = replace(self)
+        vars(similarity)["all_weights"] = weights
+        return similarity
+
     @cached_property
-    def _all_weights(self) -> Weights | None:
+    def all_weights(self) -> Weights | None:
+        """Weights of the references for all members; None where they are too many."""
         if self.compared is not None:
-            return self.compared._all_weights
+            return self.compared.all_weights
         table = self._unfolded
         pairs = len(table.references) * table.members
         if not table.is_dense:
@@ -189,9 +199,9 @@ class Similarity:
         return self._kind.joined(parts)  # type: ignore[arg-type]
 
     @property
-    def _has_weights(self) -> bool:
-        """Whether all weights were computed already."""
-        return "_all_weights" in vars(self.compared or self)
+    def has_weights(self) -> bool:
+        """Whether all weights were computed already, or are at the next query."""
+        return self.compares_all or "all_weights" in vars(self.compared or self)
 
     def _parts(self, members: int) -> list[slice]:
         """Cut members into parts that are compared at a time, so that memory stays small.
@@ -214,6 +224,9 @@ class Similarity:
         """Compare references with members (B,)."""
         if self.compared is not None:
             return self.compared._weights(members)
+        found = vars(self).get("all_weights")
+        if found is not None:
+            return found.take(members)
         table = self._unfolded
         mutual = len(members) == len(table.references) == table.members
         return self._kind.compare(table, table.cells_of(members), self.shrink, mutual=mutual)
@@ -280,7 +293,7 @@ class NewMemberSimilarity:
         positions = ((at != UNKNOWN) & inside).nonzero().squeeze(1)
         members, column = member[positions].unique(return_inverse=True)
         estimates = self.residuals.new_empty(len(combinations), len(members), CHANNELS)
-        cached = before._all_weights
+        cached = before.all_weights
         every = torch.arange(len(members), device=members.device)
         for part in before._parts(len(members)):
             chosen = members[part]

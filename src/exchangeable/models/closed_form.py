@@ -132,7 +132,7 @@ class ClosedForm:
     def only_near(self, axes: tuple[int, ...]) -> ClosedForm:
         """Return these models with cells near in time of some axes only."""
         kept = tuple(each if axis in axes else None for axis, each in enumerate(self.nearby))
-        return self._with(self.similarities, nearby=kept, near_axes=axes)
+        return self.with_similarities(self.similarities, nearby=kept, near_axes=axes)
 
     @cached_property
     def similarities(self) -> tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]:
@@ -148,25 +148,23 @@ class ClosedForm:
     def with_similarities_of(self, other: ClosedForm) -> ClosedForm:
         """Return these models with members compared as by others, of nearly the same cells."""
         residuals = self.residuals.float()
-        similarities = (
-            each.with_cells(self.index, residuals) for each in other._known_similarities
-        )
-        fitted = self._with(tuple(similarities))
+        similarities = (each.with_cells(self.index, residuals) for each in other.known_similarities)
+        fitted = self.with_similarities(tuple(similarities))
         vars(fitted)["residuals"] = self.residuals
         return fitted
 
     def compare_all(self) -> None:
         """Compute the similarities of all members now, not of those that are asked for."""
-        for each in self._known_similarities:
+        for each in self.known_similarities:
             each.compare_all()
 
-    def _with(
+    def with_similarities(
         self,
         similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...],
         nearby: tuple[Nearby | None, ...] | None = None,
         **changed: Any,
     ) -> ClosedForm:
-        """Return a copy for which these are not computed again."""
+        """Return a copy for which similarities, and what is nearby, are not computed again."""
         fitted = replace(self, **changed)
         vars(fitted)["similarities"] = similarities
         if nearby is not None:
@@ -256,7 +254,7 @@ class ClosedForm:
         )
         similarities = tuple(
             each.for_new_member(axis, index, fitted.residuals.float())
-            for each in self._known_similarities
+            for each in self.known_similarities
         )
         nearby = [
             None if each is None or at == axis else replace(each, asks_known=False)
@@ -265,10 +263,11 @@ class ClosedForm:
         if side.times is not None and axis in self.near_axes:
             shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
             nearby[axis] = Nearby.of(index, fitted.residuals, side.times, shape, axis)
-        return fitted._with(similarities, tuple(nearby))
+        return fitted.with_similarities(similarities, tuple(nearby))
 
     @property
-    def _known_similarities(self) -> tuple[Similarity, ...]:
+    def known_similarities(self) -> tuple[Similarity, ...]:
+        """Similarities of a whole table, not of a new member."""
         assert all(isinstance(each, Similarity) for each in self.similarities), (
             "the prior of a new member cannot be changed"
         )

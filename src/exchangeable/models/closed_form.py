@@ -27,6 +27,7 @@ from exchangeable.baselines.unseen import settle_empty_members, without_own_cell
 from exchangeable.baselines.variational import Bias
 from exchangeable.models.estimates import Estimates
 from exchangeable.models.factor_fit import Regressors, Sweeps, fit_factors
+from exchangeable.models.later_cells import Similarities, update_similarities
 from exchangeable.models.presence import Presence, judge_members
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.runtime.threads import one_thread
@@ -135,7 +136,7 @@ class ClosedForm:
         return self.with_similarities(self.similarities, nearby=kept, near_axes=axes)
 
     @cached_property
-    def similarities(self) -> tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]:
+    def similarities(self) -> Similarities:
         """Similarities of the members of each axis, by what the factors leave."""
         residuals = self.residuals.float()
         return tuple(
@@ -160,7 +161,7 @@ class ClosedForm:
 
     def with_similarities(
         self,
-        similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...],
+        similarities: Similarities,
         nearby: tuple[Nearby | None, ...] | None = None,
         **changed: Any,
     ) -> ClosedForm:
@@ -254,7 +255,8 @@ class ClosedForm:
         )
         similarities = tuple(
             each.for_new_member(axis, index, fitted.residuals.float())
-            for each in self.known_similarities
+            for each in self.similarities
+            if not isinstance(each, NewMemberSimilarity)
         )
         nearby = [
             None if each is None or at == axis else replace(each, asks_known=False)
@@ -292,7 +294,7 @@ class ClosedForm:
             self._updated_features(index, changed, axis, size, side)
             for axis, size in enumerate(shape)
         ]
-        return ClosedForm(
+        fitted = ClosedForm(
             index,
             values,
             shape,
@@ -306,6 +308,12 @@ class ClosedForm:
             self.near_axes,
             Presence.by_axis(index, shape),
         )
+        kept = update_similarities(self.similarities, index, fitted._residuals_at, shape, changed)
+        return fitted if kept is None else fitted.with_similarities(kept)
+
+    def _residuals_at(self, cells: Tensor) -> Tensor:
+        """What the fine factors leave of some cells, by position: (C,)."""
+        return self.values[cells] - self.fine.predict_mean(self.index[cells])
 
     def _updated_features(
         self, index: Tensor, changed: Tensor, axis: int, size: int, side: SideInformation

@@ -19,6 +19,7 @@ from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
 from exchangeable.data.features import TableFeatures
 from exchangeable.models.factors import read_factors
+from exchangeable.models.later_cells import UpdatedSimilarity
 from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.presence import find_unseen
@@ -196,6 +197,11 @@ class ModelPredictor:
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
         if self.needs_refit(replaced=replaced):
             return self.refreshed(cells)
+        with torch.no_grad(), one_thread(self.device):
+            return self._extended(cells, changed)
+
+    def _extended(self, cells: Cells, changed: Index) -> ModelPredictor:
+        """Return the predictor after cells at the positions ``changed`` came."""
         shape = with_spare(cells.shape)
         observed = cells.take(changed).to_array(shape)
         added = observed.map_values(encoder(self.trained.codec, self.stats))
@@ -208,9 +214,8 @@ class ModelPredictor:
             positions = torch.from_numpy(changed).to(self.device)
             prior = prior.updated(every, positions, side)
             at_times = prior.at(None if times is None else times[positions])
-        with torch.no_grad():
-            # The spare member of before has no cell, so the first new one can take its place.
-            memory = self.trained.model.extend(self.memory, added.to(self.device), prior=at_times)
+        # The spare member of before has no cell, so the first new one can take its place.
+        memory = self.trained.model.extend(self.memory, added.to(self.device), prior=at_times)
         return replace(self, memory=memory, prior=prior, features=features)
 
     def with_features(self, features: TableFeatures) -> ModelPredictor:
@@ -272,10 +277,10 @@ class ModelPredictor:
         return config, {**weights, **features, **tensors}
 
     def _state_to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what was read of the cells; nothing where there are none."""
+        """Return what was read of the cells; nothing if all are to be read again."""
         prior = self.prior
         if prior is not None:
-            if not len(prior.fitted.values):
+            if not len(prior.fitted.values) or _has_later_cells(prior):
                 return {}, {}
             if self.calibration != UNCALIBRATED:
                 read_all_unseen(self.trained, self.memory, prior, self.stats, self.unseen)
@@ -313,6 +318,11 @@ class ModelPredictor:
                 config, tensors, trained, observed, side, by_layers
             )
         return cls(trained, read, stats, features, ALONE, memory, calibration, prior, unseen=unseen)
+
+
+def _has_later_cells(prior: Prior) -> bool:
+    """Whether members were compared without cells that came later."""
+    return any(isinstance(each, UpdatedSimilarity) for each in prior.fitted.similarities)
 
 
 def _to_numpy(vectors: Tensor) -> Floats:

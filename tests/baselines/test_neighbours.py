@@ -22,7 +22,7 @@ from exchangeable.errors import InputError
 def test_neighbours_equal_a_slow_loop(axis, by, shape, density):
     index, values = planted(shape, density=density)
     fitted = Neighbours(axis=axis, by=by, shrink=2.0, doubt=0.3).fit(Cells(index, values, shape))
-    unfolded = fitted._similarity._unfolded.values
+    unfolded = fitted._similarity.unfolded.values
     assert (unfolded.layout == torch.strided) == (density > 0.5)  # both ways to hold a table
     bias = Bias().fit(Cells(index, values, shape))
     left = dict(zip(map(tuple, index.tolist()), values - bias.predict(index)[0], strict=True))

@@ -275,7 +275,7 @@ def test_in_large_tables_those_with_the_most_cells_are_references(shape):
         len(
             Similarity(
                 index, left, shape, 0, comparison_budget=10 * math.prod(shape)
-            )._unfolded.references
+            ).unfolded.references
         )
         > 9
     )
@@ -612,6 +612,6 @@ def test_a_sparse_table_gives_the_same_estimates(monkeypatch, order, axis, at_on
     monkeypatch.setattr(reference_weights, "PAIRS_PER_CHUNK", at_once)
     monkeypatch.setattr(similarity, "PAIRS_PER_BLOCK", at_once)
     sparse = Similarity(index, left, shape, axis)
-    assert sparse._unfolded.values.layout == torch.sparse_csr
+    assert sparse.unfolded.values.layout == torch.sparse_csr
     torch.testing.assert_close(sparse.estimate(asked), expected)
     assert not sparse.estimate(asked[:0]).numel()

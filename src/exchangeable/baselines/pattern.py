@@ -30,7 +30,7 @@ MEMBERS_PER_VECTOR = 4
 """Members of the smaller axis for each vector: with fewer, vectors tell single members apart."""
 
 
-class _Scaling(NamedTuple):
+class Scaling(NamedTuple):
     """Mean and deviation of the places of an axis's members with cells."""
 
     centre: Tensor  # (K,)
@@ -44,7 +44,7 @@ class Pattern:
     sizes: tuple[Tensor, ...]  # (N_d,) each
     vectors: dict[tuple[int, int], Tensor]
     """Singular vectors of the members of the first axis, by it and the other of a pair: (N, K)."""
-    scalings: tuple[_Scaling, ...]
+    scalings: tuple[Scaling, ...]
 
     @classmethod
     def of(cls, sums: Sequence[MemberSums], vectors: int = VECTORS) -> Pattern:
@@ -58,9 +58,9 @@ class Pattern:
         plain = cls(sizes, pairs, ())
         return replace(plain, scalings=tuple(plain._measure(each) for each in sums))
 
-    def _measure(self, sums: MemberSums) -> _Scaling:
+    def _measure(self, sums: MemberSums) -> Scaling:
         places = self._places(sums)[sums.sizes > 0]
-        return _Scaling(places.mean(dim=0), places.std(dim=0, correction=0))
+        return Scaling(places.mean(dim=0), places.std(dim=0, correction=0))
 
     def describe(self, sums: MemberSums) -> Tensor:
         """Return the places of members, in deviations, from their own cells: (N, K).

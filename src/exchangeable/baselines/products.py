@@ -67,7 +67,10 @@ class MemberSums:
     @classmethod
     def of_members(cls, index: Tensor, axis: int, members: Tensor) -> tuple[MemberSums, Tensor]:
         """Sums for the given members (ascending) only, and the positions of their cells."""
-        cells = torch.isin(index[:, axis], members).nonzero().squeeze(1)
+        column = index[:, axis]
+        flags = torch.zeros(int(column.max()) + 1, dtype=torch.bool, device=index.device)
+        flags[members] = True
+        cells = flags[column].nonzero().squeeze(1)
         renumbered = index[cells]
         renumbered[:, axis] = torch.searchsorted(members, renumbered[:, axis].contiguous())
         return cls.of(renumbered, axis, len(members)), cells

@@ -53,6 +53,10 @@ Weights without a tenth of the cells cost .7 % on KIBA and .05 % on ML-100K."""
 MAX_REPEATED_PAIRS = 1 << 22
 """Pairs of cells up to which members of a sparse table are."""
 
+MAX_INSTANT_PRODUCTS, MAX_INSTANT_PAIRS = 1 << 25, 1 << 18
+"""Multiplications of a dense table, and pairs of cells of a sparse one, up to which members are
+compared again whenever a cell comes."""
+
 MAX_CACHED_ESTIMATES = 1 << 25
 """Entries of the table up to which the estimates of all of them are cached."""
 
@@ -80,15 +84,19 @@ class Similarity:
     """The members compared by nearly the same cells, whose weights these cells are averaged with;
     None: by these cells."""
 
-    _queries: list[int] = field(default_factory=list, repr=False, compare=False)
+    compares_all: bool = False
+    """Whether all members are compared at the first query, whichever it is of."""
+
+    queries: list[int] = field(default_factory=list, repr=False, compare=False)
     """Numbers of cells that were queried so far, where not all estimates are cached."""
 
     @cached_property
-    def _unfolded(self) -> Unfolding:
+    def unfolded(self) -> Unfolding:
+        """The cells as a matrix of members by combinations."""
         cells = self.index, self.residuals, self.shape, self.axis
         if self.compared is None:
             return Unfolding.of(*cells, self.comparison_budget)
-        return Unfolding.of(*cells, self.comparison_budget, self.compared._unfolded)
+        return Unfolding.of(*cells, self.comparison_budget, self.compared.unfolded)
 
     def with_cells(self, index: Tensor, residuals: Tensor) -> Similarity:
         """Return similarities for nearly the same cells (E, D) of the same members.
@@ -96,14 +104,30 @@ class Similarity:
         Members are not compared again where that takes long.
         """
         compared = None if self._compares_fast else self.compared or self
-        return replace(self, index=index, residuals=residuals, compared=compared, _queries=[])
+        return replace(self, index=index, residuals=residuals, compared=compared, queries=[])
 
     @property
     def _compares_fast(self) -> bool:
-        table = self._unfolded
+        table = self.unfolded
         if not table.is_dense:
             return table.pairs <= MAX_REPEATED_PAIRS
         return len(table.references) * len(table) * table.members <= MAX_REPEATED_PRODUCTS
+
+    @property
+    def compares_at_once(self) -> bool:
+        """Whether members are compared in so little time that weights need not be kept."""
+        table = self.unfolded
+        if not table.is_dense:
+            return table.pairs <= MAX_INSTANT_PAIRS
+        return len(table.references) * len(table) * table.members <= MAX_INSTANT_PRODUCTS
+
+    def weights_of(self, members: Tensor) -> tuple[Weights, Tensor]:
+        """Return weights of the references for members (Q,), and the column of each of these."""
+        found = self.all_weights if self.has_weights else None
+        if isinstance(found, DenseWeights):
+            return found, members
+        chosen, column = members.unique(return_inverse=True)
+        return self._weights(chosen) if found is None else found.take(chosen), column
 
     def for_new_member(self, axis: int, index: Tensor, residuals: Tensor) -> NewMemberSimilarity:
         """Return the estimates for one new member of an axis, number 0 there, with these cells."""
@@ -112,10 +136,10 @@ class Similarity:
     def estimate(self, index: Tensor) -> Tensor:
         """Estimate cells (Q, D): mean and certainty by s, then by p: (Q, 4)."""
         result = self.residuals.new_zeros(len(index), CHANNELS)
-        if not len(self.residuals) or not len(self._unfolded.references):
+        if not len(self.residuals) or not len(self.unfolded.references):
             return result
-        at, member = self._unfolded.combinations.find(index), index[:, self.axis]
-        inside = (member >= 0) & (member < self._unfolded.members)
+        at, member = self.unfolded.combinations.find(index), index[:, self.axis]
+        inside = (member >= 0) & (member < self.unfolded.members)
         queries = ((at != UNKNOWN) & inside).nonzero().squeeze(1)
         if self._caches_all(len(queries)):
             result[queries] = self._all_estimates[at[queries], member[queries]].to(result)
@@ -123,8 +147,8 @@ class Similarity:
         queries = queries[member[queries].argsort(stable=True)]
         members, column = member[queries].unique_consecutive(return_inverse=True)
         # Weights for all members are not computed for the sake of a few.
-        most = 2 * len(members) > self._unfolded.members
-        cached = self._all_weights if most or self._has_weights else None
+        most = 2 * len(members) > self.unfolded.members
+        cached = self.all_weights if most or self.has_weights else None
 
         def fill(part: slice) -> None:
             first, last = torch.searchsorted(column, column.new_tensor([part.start, part.stop]))
@@ -135,7 +159,7 @@ class Similarity:
                 weights, columns = cached, chosen[columns]
             else:
                 weights = self._weights(chosen) if cached is None else cached.take(chosen)
-            result[positions] = weights.average(self._unfolded, at[positions], columns, self.doubt)
+            result[positions] = weights.average(self.unfolded, at[positions], columns, self.doubt)
 
         tasks = [partial(fill, part) for part in self._parts(len(members))]
         run_all(tasks, len(queries), index.device)
@@ -149,35 +173,42 @@ class Similarity:
         """
         if "_all_estimates" in vars(self):
             return True
-        entries = len(self._unfolded) * self._unfolded.members
-        if not self._unfolded.is_dense or entries > MAX_CACHED_ESTIMATES:
+        entries = len(self.unfolded) * self.unfolded.members
+        if not self.unfolded.is_dense or entries > MAX_CACHED_ESTIMATES:
             return False
-        self._queries.append(queries)
-        return ENTRIES_PER_QUERY * sum(self._queries) > entries
+        self.queries.append(queries)
+        return ENTRIES_PER_QUERY * sum(self.queries) > entries
 
     def compare_all(self) -> None:
         """Compare all members now if that takes long and all weights fit, for queries to come."""
         if len(self.residuals) and not self._compares_fast:
-            self._all_weights  # noqa: B018
+            self.all_weights  # noqa: B018
 
     @cached_property
     def _all_estimates(self) -> Tensor:
-        members = torch.arange(self._unfolded.members, device=self.index.device)
-        wide = len(self._unfolded) * len(members) <= MAX_CACHED_FLOAT32
+        members = torch.arange(self.unfolded.members, device=self.index.device)
+        wide = len(self.unfolded) * len(members) <= MAX_CACHED_FLOAT32
         estimates = self.residuals.new_empty(
-            (len(self._unfolded), len(members), CHANNELS), dtype=None if wide else torch.float16
+            (len(self.unfolded), len(members), CHANNELS), dtype=None if wide else torch.float16
         )
         for part in self._parts(len(members)):
             weights = self._weights(members[part])
             assert isinstance(weights, DenseWeights)
-            estimates[:, part] = weights.average_everywhere(self._unfolded, self.doubt)
+            estimates[:, part] = weights.average_everywhere(self.unfolded, self.doubt)
         return estimates
 
+    def with_weights(self, weights: Weights | None) -> Similarity:
+        """Return the same similarities with the weights of all members, which were found before."""
+        similarity = replace(self)
+        vars(similarity)["all_weights"] = weights
+        return similarity
+
     @cached_property
-    def _all_weights(self) -> Weights | None:
+    def all_weights(self) -> Weights | None:
+        """Weights of the references for all members; None where they are too many."""
         if self.compared is not None:
-            return self.compared._all_weights
-        table = self._unfolded
+            return self.compared.all_weights
+        table = self.unfolded
         pairs = len(table.references) * table.members
         if not table.is_dense:
             pairs = min(pairs, table.pairs)
@@ -186,20 +217,20 @@ class Similarity:
         members = torch.arange(table.members, device=self.index.device)
         tasks = [partial(self._weights, members[part]) for part in self._parts(table.members)]
         parts = run_all(tasks, len(self.residuals), self.index.device)
-        return self._kind.joined(parts)  # type: ignore[arg-type]
+        return self.kind.joined(parts)  # type: ignore[arg-type]
 
     @property
-    def _has_weights(self) -> bool:
-        """Whether all weights were computed already."""
-        return "_all_weights" in vars(self.compared or self)
+    def has_weights(self) -> bool:
+        """Whether all weights were computed already, or are at the next query."""
+        return self.compares_all or "all_weights" in vars(self.compared or self)
 
     def _parts(self, members: int) -> list[slice]:
         """Cut members into parts that are compared at a time, so that memory stays small.
 
         Those of larger tables are two at least, one for each core.
         """
-        references, combinations = len(self._unfolded.references), len(self._unfolded)
-        if not self._unfolded.is_dense:
+        references, combinations = len(self.unfolded.references), len(self.unfolded)
+        if not self.unfolded.is_dense:
             return list(chunks(members, max(1, PAIRS_PER_BLOCK // references)))
         size = max(1, NUMBERS_PER_CHUNK // (references + combinations))
         if len(self.residuals) >= MIN_PARALLEL_CELLS and not self._compares_fast:
@@ -207,16 +238,20 @@ class Similarity:
         return list(chunks(members, max(1, size)))
 
     @property
-    def _kind(self) -> type[DenseWeights] | type[SparseWeights]:
-        return DenseWeights if self._unfolded.is_dense else SparseWeights
+    def kind(self) -> type[DenseWeights] | type[SparseWeights]:
+        """The kind of weights that suits the table."""
+        return DenseWeights if self.unfolded.is_dense else SparseWeights
 
     def _weights(self, members: Tensor) -> Weights:
         """Compare references with members (B,)."""
         if self.compared is not None:
             return self.compared._weights(members)
-        table = self._unfolded
+        found = vars(self).get("all_weights")
+        if found is not None:
+            return found.take(members)
+        table = self.unfolded
         mutual = len(members) == len(table.references) == table.members
-        return self._kind.compare(table, table.cells_of(members), self.shrink, mutual=mutual)
+        return self.kind.compare(table, table.cells_of(members), self.shrink, mutual=mutual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +272,7 @@ class NewMemberSimilarity:
         """Estimate cells (Q, D) of the new member, as ``Similarity.estimate`` does: (Q, 4)."""
         before = self.before
         result = self.residuals.new_zeros(len(index), CHANNELS)
-        if len(self.residuals) and len(before.residuals) and len(before._unfolded.references):
+        if len(self.residuals) and len(before.residuals) and len(before.unfolded.references):
             same_axis = self.axis == before.axis
             estimate = self._from_similar_members if same_axis else self._from_other_axis
             positions, estimates = estimate(index)
@@ -246,26 +281,26 @@ class NewMemberSimilarity:
 
     def _from_similar_members(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Estimate by members similar to the new one: positions of known combinations, (., 4)."""
-        at = self.before._unfolded.combinations.find(index)
+        at = self.before.unfolded.combinations.find(index)
         positions = (at != UNKNOWN).nonzero().squeeze(1)
         column, before = torch.zeros_like(positions), self.before
-        estimates = self._weights.average(before._unfolded, at[positions], column, before.doubt)
+        estimates = self._weights.average(before.unfolded, at[positions], column, before.doubt)
         return positions, estimates
 
     @cached_property
     def _weights(self) -> Weights:
         """Weights of the references for the new member."""
-        table = self.before._unfolded
+        table = self.before.unfolded
         combination = table.combinations.find(self.index)
         shared = combination != UNKNOWN
         counts = torch.stack([shared.new_zeros(()), shared.sum()]).long()
         sizes = counts.new_full((1,), len(combination))
         cells = MemberCells(counts, combination[shared], self.residuals[shared], sizes)
-        return self.before._kind.compare(table, cells, self.before.shrink)
+        return self.before.kind.compare(table, cells, self.before.shrink)
 
     def _from_other_axis(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Estimate by references of another axis with which the new member has cells."""
-        before, table = self.before, self.before._unfolded
+        before, table = self.before, self.before.unfolded
         others = [axis for axis in range(len(before.shape)) if axis != before.axis]
         combinations, combination = Combinations.of(self.index, others, before.shape)
         row = self._rows(self.index[:, before.axis], table.row_of)
@@ -280,7 +315,7 @@ class NewMemberSimilarity:
         positions = ((at != UNKNOWN) & inside).nonzero().squeeze(1)
         members, column = member[positions].unique(return_inverse=True)
         estimates = self.residuals.new_empty(len(combinations), len(members), CHANNELS)
-        cached = before._all_weights
+        cached = before.all_weights
         every = torch.arange(len(members), device=members.device)
         for part in before._parts(len(members)):
             chosen = members[part]

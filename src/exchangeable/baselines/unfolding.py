@@ -51,7 +51,9 @@ class Combinations:
         for axis, size, keys in zip(self.axes, self.sizes, self.levels, strict=True):
             key = numbers * size + index[:, axis]
             at = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
-            numbers = torch.where((numbers != UNKNOWN) & (keys[at] == key), at, UNKNOWN)
+            # Members that came later have no combination, and their keys might be those of others.
+            usable = (numbers != UNKNOWN) & (index[:, axis] < size)
+            numbers = torch.where(usable & (keys[at] == key), at, UNKNOWN)
         return numbers
 
 
@@ -77,7 +79,8 @@ class MemberCells:
         """Return the rows of the members among the references, -1 for others: (B,)."""
         if self.members is None:
             return torch.full_like(self.sizes, UNKNOWN)
-        return table.row_of[self.members]
+        inside = self.members < len(table.row_of)  # others came later
+        return torch.where(inside, table.row_of[self.members.where(inside, 0)], UNKNOWN)
 
 
 class ReferenceRows(NamedTuple):

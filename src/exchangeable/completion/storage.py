@@ -23,6 +23,7 @@ from exchangeable.predictors.base import Predictor
 from exchangeable.predictors.baseline import BaselinePredictor
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.ranking import RankingPredictor
+from exchangeable.predictors.state import PREFIX, has_state
 from exchangeable.predictors.units import UnitsPredictor
 from exchangeable.runtime import checkpoint
 from exchangeable.runtime.devices import parse_size
@@ -86,7 +87,11 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
     checkpoint.save(
         path,
         config,
-        {"model": tensors, "table": stored},
+        {
+            "model": {name: each for name, each in tensors.items() if not _is_state(name)},
+            "state": {name: each for name, each in tensors.items() if _is_state(name)},
+            "table": stored,
+        },
         card=_card(fitted),
         facts=facts_of(cells),
         files=files,
@@ -106,16 +111,15 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
         table, cells = _read_table(config["table"], stored.tensors["table"], stored.files)
         params = _read_params(config["params"])
         notes, name, predictor = tuple(config["notes"]), str(config["name"]), config["answerer"]
+        tensors = {**stored.tensors["model"], **stored.tensors.get("state", {})}
         fitted = Fitted(
             table,
             cells,
-            predictor_from_parts(
-                predictor, stored.tensors["model"], cells, device, parse_size(params["memory"])
-            ),
+            predictor_from_parts(predictor, tensors, cells, device, parse_size(params["memory"])),
             notes,
             name,
-            # A model has just read all cells together; a baseline is as it was.
-            int(config.get("folded", 0)) if "baseline" in predictor else 0,
+            # A model without its state has just read all cells together; others are as they were.
+            int(config.get("folded", 0)) if "baseline" in predictor or has_state(predictor) else 0,
             _read_features(config.get("features", []), stored.tensors["table"], stored.files),
         )
     except InputError:
@@ -142,6 +146,11 @@ def predictor_from_parts(
     if "ranker" in config:
         return RankingPredictor.from_parts(config, tensors, cells, device)
     return ModelPredictor.from_parts(config, tensors, cells, device, memory)
+
+
+def _is_state(name: str) -> bool:
+    """Whether a tensor is part of what a model has read, and not of its weights."""
+    return name.startswith(PREFIX)
 
 
 def _read_table(

@@ -27,6 +27,7 @@ from exchangeable.baselines.unseen import settle_empty_members, without_own_cell
 from exchangeable.baselines.variational import Bias
 from exchangeable.models.estimates import Estimates
 from exchangeable.models.factor_fit import Regressors, Sweeps, fit_factors
+from exchangeable.models.later_cells import Similarities, update_similarities
 from exchangeable.models.presence import Presence, judge_members
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.runtime.threads import one_thread
@@ -132,10 +133,10 @@ class ClosedForm:
     def only_near(self, axes: tuple[int, ...]) -> ClosedForm:
         """Return these models with cells near in time of some axes only."""
         kept = tuple(each if axis in axes else None for axis, each in enumerate(self.nearby))
-        return self._with(self.similarities, nearby=kept, near_axes=axes)
+        return self.with_similarities(self.similarities, nearby=kept, near_axes=axes)
 
     @cached_property
-    def similarities(self) -> tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...]:
+    def similarities(self) -> Similarities:
         """Similarities of the members of each axis, by what the factors leave."""
         residuals = self.residuals.float()
         return tuple(
@@ -148,25 +149,23 @@ class ClosedForm:
     def with_similarities_of(self, other: ClosedForm) -> ClosedForm:
         """Return these models with members compared as by others, of nearly the same cells."""
         residuals = self.residuals.float()
-        similarities = (
-            each.with_cells(self.index, residuals) for each in other._known_similarities
-        )
-        fitted = self._with(tuple(similarities))
+        similarities = (each.with_cells(self.index, residuals) for each in other.known_similarities)
+        fitted = self.with_similarities(tuple(similarities))
         vars(fitted)["residuals"] = self.residuals
         return fitted
 
     def compare_all(self) -> None:
         """Compute the similarities of all members now, not of those that are asked for."""
-        for each in self._known_similarities:
+        for each in self.known_similarities:
             each.compare_all()
 
-    def _with(
+    def with_similarities(
         self,
-        similarities: tuple[Similarity, ...] | tuple[NewMemberSimilarity, ...],
+        similarities: Similarities,
         nearby: tuple[Nearby | None, ...] | None = None,
         **changed: Any,
     ) -> ClosedForm:
-        """Return a copy for which these are not computed again."""
+        """Return a copy for which similarities, and what is nearby, are not computed again."""
         fitted = replace(self, **changed)
         vars(fitted)["similarities"] = similarities
         if nearby is not None:
@@ -256,7 +255,8 @@ class ClosedForm:
         )
         similarities = tuple(
             each.for_new_member(axis, index, fitted.residuals.float())
-            for each in self._known_similarities
+            for each in self.similarities
+            if not isinstance(each, NewMemberSimilarity)
         )
         nearby = [
             None if each is None or at == axis else replace(each, asks_known=False)
@@ -265,10 +265,11 @@ class ClosedForm:
         if side.times is not None and axis in self.near_axes:
             shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
             nearby[axis] = Nearby.of(index, fitted.residuals, side.times, shape, axis)
-        return fitted._with(similarities, tuple(nearby))
+        return fitted.with_similarities(similarities, tuple(nearby))
 
     @property
-    def _known_similarities(self) -> tuple[Similarity, ...]:
+    def known_similarities(self) -> tuple[Similarity, ...]:
+        """Similarities of a whole table, not of a new member."""
         assert all(isinstance(each, Similarity) for each in self.similarities), (
             "the prior of a new member cannot be changed"
         )
@@ -293,7 +294,7 @@ class ClosedForm:
             self._updated_features(index, changed, axis, size, side)
             for axis, size in enumerate(shape)
         ]
-        return ClosedForm(
+        fitted = ClosedForm(
             index,
             values,
             shape,
@@ -307,6 +308,12 @@ class ClosedForm:
             self.near_axes,
             Presence.by_axis(index, shape),
         )
+        kept = update_similarities(self.similarities, index, fitted._residuals_at, shape, changed)
+        return fitted if kept is None else fitted.with_similarities(kept)
+
+    def _residuals_at(self, cells: Tensor) -> Tensor:
+        """What the fine factors leave of some cells, by position: (C,)."""
+        return self.values[cells] - self.fine.predict_mean(self.index[cells])
 
     def _updated_features(
         self, index: Tensor, changed: Tensor, axis: int, size: int, side: SideInformation

@@ -18,12 +18,27 @@ from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
 from exchangeable.models.factors import read_factors
+from exchangeable.models.later_cells import UpdatedSimilarity
 from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.presence import find_unseen
 from exchangeable.models.prior import Holdout, Prior, fit_prior
 from exchangeable.models.side_information import SideInformation
 from exchangeable.models.trust import FOLDS
+from exchangeable.predictors.spare_members import (
+    features_with_spare,
+    padded_with_zeros,
+    side_information,
+    to_tensor,
+    with_spare,
+)
+from exchangeable.predictors.state import (
+    PREFIX,
+    has_state,
+    read_all_unseen,
+    state_from_parts,
+    state_to_parts,
+)
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
@@ -80,11 +95,9 @@ class ModelPredictor:
         trained.check_features(features)
         device = device or trained.model.device
         trained = replace(trained, model=trained.model.to(device).eval())
-        padded = _features_with_spare(features, cells.shape, device)
-        by_prior = trained.prior_reads_features
-        side = SideInformation(_to_tensor(cells.times, device), padded if by_prior else None)
+        side, by_layers = side_information(trained, cells, features, device)
         stats = ValueStats.of(cells.values, cells.scale)
-        observed = cells.to_array(_with_spare(cells.shape)).to(device)
+        observed = cells.to_array(with_spare(cells.shape)).to(device)
         plan, sentence = plan_reading(
             trained.model, observed.support.group_index, len(cells), memory
         )
@@ -94,7 +107,7 @@ class ModelPredictor:
             prior = fit_prior(trained.model, observed, stats, side)
             conditioned = trained.model.condition(
                 observed,
-                None if by_prior else padded,
+                by_layers,
                 encode=encoder(trained.codec, stats),
                 prior=None if prior is None else prior.at(side.times),
                 plan=plan,
@@ -115,7 +128,7 @@ class ModelPredictor:
         memory = self.memory
         if self.prior is not None:
             mine = None if times is None else times[first:last]
-            memory = replace(memory, prior=self.prior.at(_to_tensor(mine, self.device)))
+            memory = replace(memory, prior=self.prior.at(to_tensor(mine, self.device)))
         with torch.inference_mode(), one_thread(self.device):
             outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
         outputs = self.processes.all_gather(outputs, len(index))
@@ -174,7 +187,7 @@ class ModelPredictor:
         """Read all cells but those of a holdout."""
         assert self.prior is not None
         without = self.prior.without(holdout)
-        observed = cells.to_array(_with_spare(cells.shape)).to(self.device)
+        observed = cells.to_array(with_spare(cells.shape)).to(self.device)
         with torch.no_grad(), one_thread(self.device):
             memory = self.trained.model.condition(
                 observed.take(~holdout.mask),
@@ -186,21 +199,25 @@ class ModelPredictor:
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
         if self.needs_refit(replaced=replaced):
             return self.refreshed(cells)
-        shape = _with_spare(cells.shape)
+        with torch.no_grad(), one_thread(self.device):
+            return self._extended(cells, changed)
+
+    def _extended(self, cells: Cells, changed: Index) -> ModelPredictor:
+        """Return the predictor after cells at the positions ``changed`` came."""
+        shape = with_spare(cells.shape)
         observed = cells.take(changed).to_array(shape)
         added = observed.map_values(encoder(self.trained.codec, self.stats))
         prior, at_times = self.prior, None
-        features = _padded_with_zeros(self.features, cells.shape)
+        features = padded_with_zeros(self.features, cells.shape)
         if prior is not None:
             every = cells.to_array(shape).to(self.device)
-            times = _to_tensor(cells.times, self.device)
-            side = SideInformation(times, _features_with_spare(features, cells.shape, self.device))
+            times = to_tensor(cells.times, self.device)
+            side = SideInformation(times, features_with_spare(features, cells.shape, self.device))
             positions = torch.from_numpy(changed).to(self.device)
             prior = prior.updated(every, positions, side)
             at_times = prior.at(None if times is None else times[positions])
-        with torch.no_grad():
-            # The spare member of before has no cell, so the first new one can take its place.
-            memory = self.trained.model.extend(self.memory, added.to(self.device), prior=at_times)
+        # The spare member of before has no cell, so the first new one can take its place.
+        memory = self.trained.model.extend(self.memory, added.to(self.device), prior=at_times)
         return replace(self, memory=memory, prior=prior, features=features)
 
     def with_features(self, features: TableFeatures) -> ModelPredictor:
@@ -217,7 +234,7 @@ class ModelPredictor:
         predictor = ModelPredictor.of(
             self.trained,
             cells,
-            _padded_with_zeros(self.features, cells.shape),
+            padded_with_zeros(self.features, cells.shape),
             self.device,
             memory=self.memory_limit,
             processes=self.processes,
@@ -252,12 +269,25 @@ class ModelPredictor:
         config, weights = self.trained.to_parts()
         by_axis = self.features or (None,) * len(self.memory.shape)
         features = {f"{MEMBERS}{axis}": f for axis, f in enumerate(by_axis) if f is not None}
+        state, tensors = self._state_to_parts()
         config = {
             **config,
+            **state,
             "facts": self.trained.facts,
             "calibration": list(self.calibration.quantiles),
         }
-        return config, {**weights, **features}
+        return config, {**weights, **features, **tensors}
+
+    def _state_to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what was read of the cells; nothing if all are to be read again."""
+        prior = self.prior
+        if prior is not None:
+            if not len(prior.fitted.values) or _has_later_cells(prior):
+                return {}, {}
+            if self.calibration != UNCALIBRATED:
+                read_all_unseen(self.trained, self.memory, prior, self.stats, self.unseen)
+        state, tensors = state_to_parts(self.memory, self.stats, prior, self.unseen)
+        return {"state": state}, tensors
 
     @classmethod
     def from_parts(
@@ -268,43 +298,33 @@ class ModelPredictor:
         device: torch.device,
         memory: int | None = None,
     ) -> ModelPredictor:
-        """Build a predictor from what ``to_parts`` returned; the model reads the cells again."""
+        """Build a predictor from what ``to_parts`` returned.
+
+        The model reads the cells again where folders of earlier versions do not have its state.
+        """
         by_axis = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
         features = tuple(by_axis) if any(f is not None for f in by_axis) else None
-        trained = TrainedModel.from_parts(config, tensors, config.get("facts", {}))
-        predictor = cls.of(trained, cells, features, device, memory=memory)
-        return replace(predictor, calibration=Calibration(tuple(config.get("calibration", ()))))
+        weights = {name: each for name, each in tensors.items() if not name.startswith(PREFIX)}
+        trained = TrainedModel.from_parts(config, weights, config.get("facts", {}))
+        calibration = Calibration(tuple(config.get("calibration", ())))
+        if not has_state(config):
+            predictor = cls.of(trained, cells, features, device, memory=memory)
+            return replace(predictor, calibration=calibration)
+        trained.check(len(cells.shape))
+        trained.check_features(features)
+        trained = replace(trained, model=trained.model.to(device).eval())
+        side, by_layers = side_information(trained, cells, features, device)
+        observed = cells.to_array(with_spare(cells.shape)).to(device)
+        with one_thread(device):
+            read, stats, prior, unseen = state_from_parts(
+                config, tensors, trained, observed, side, by_layers
+            )
+        return cls(trained, read, stats, features, ALONE, memory, calibration, prior, unseen=unseen)
 
 
-def _to_tensor(times: Floats | None, device: torch.device) -> Tensor | None:
-    return None if times is None else torch.from_numpy(times).to(device)
-
-
-def _with_spare(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Add the spare member to each axis."""
-    return tuple(size + 1 for size in shape)
-
-
-def _features_with_spare(
-    features: FeatureTensors | None, shape: tuple[int, ...], device: torch.device
-) -> FeatureTensors | None:
-    """Add features of the spare members, on the device of the model."""
-    padded = _padded_with_zeros(features, _with_spare(shape))
-    if padded is None:
-        return None
-    return tuple(None if f is None else f.to(device) for f in padded)
-
-
-def _padded_with_zeros(
-    features: FeatureTensors | None, shape: tuple[int, ...]
-) -> FeatureTensors | None:
-    """Add zeros for members that came later, whose features are not known."""
-    if features is None:
-        return None
-    return tuple(
-        None if f is None else torch.cat([f, f.new_zeros(size - len(f), f.shape[1])])
-        for f, size in zip(features, shape, strict=True)
-    )
+def _has_later_cells(prior: Prior) -> bool:
+    """Whether members were compared without cells that came later."""
+    return any(isinstance(each, UpdatedSimilarity) for each in prior.fitted.similarities)
 
 
 def _to_numpy(vectors: Tensor) -> Floats:

@@ -1,0 +1,191 @@
+"""Similarities after cells came: most members keep the weights that they were compared with.
+
+Members that have many more cells than when they were compared, and new ones, are compared anew with
+the references of before. Cells are averaged as they are now at all combinations where some came,
+and as they were elsewhere. When many came, all members are compared again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from exchangeable.arrays.cells import UNKNOWN
+from exchangeable.baselines.reference_weights import CHANNELS, Weights
+from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
+from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
+
+MIN_GROWTH = 0.1
+"""Share of further cells from which on a member is compared anew."""
+
+MAX_SHARE = 0.25
+"""Share of the members, or of the combinations, with later cells up to which weights are kept."""
+
+Residuals = Callable[[Tensor], Tensor]
+"""Gives the residuals of cells by their positions, as they are now."""
+
+
+@dataclass(frozen=True, eq=False)
+class UpdatedSimilarity:
+    """Similarities of members by the cells of before, with later cells beside them."""
+
+    before: Similarity
+    table: Unfolding
+    """All cells at combinations where some came later."""
+    members: Tensor  # (T,), compared anew, ascending
+    sizes: Tensor  # (T,), numbers of cells that they were compared with
+    weights: Weights
+    """Weights of the references for these."""
+
+    def estimate(self, index: Tensor) -> Tensor:
+        """Estimate cells (Q, D) as ``Similarity.estimate`` does: (Q, 4)."""
+        member = index[:, self.before.axis].contiguous()
+        at = self.table.combinations.find(index)
+        place = _find(self.members, member)
+        is_later, is_anew = at != UNKNOWN, place != UNKNOWN
+        result = self.before.residuals.new_zeros(len(index), CHANNELS)
+        plain = (~is_later & ~is_anew).nonzero().squeeze(1)
+        if len(plain):
+            result[plain] = self.before.estimate(index[plain])
+        elsewhere = (~is_later & is_anew).nonzero().squeeze(1)
+        old = self.before.unfolded
+        known = old.combinations.find(index[elsewhere])
+        elsewhere, known = elsewhere[known != UNKNOWN], known[known != UNKNOWN]
+        doubt = self.before.doubt
+        result[elsewhere] = self.weights.average(old, known, place[elsewhere], doubt)
+        both = (is_later & is_anew).nonzero().squeeze(1)
+        result[both] = self.weights.average(self.table, at[both], place[both], doubt)
+        others = is_later & ~is_anew & (member >= 0) & (member < old.members)
+        others = others.nonzero().squeeze(1)
+        if len(others):
+            weights, column = self.before.weights_of(member[others])
+            result[others] = weights.average(self.table, at[others], column, doubt)
+        return result
+
+    def for_new_member(self, axis: int, index: Tensor, residuals: Tensor) -> NewMemberSimilarity:
+        """Return the estimates for one new member, without the cells that came later."""
+        return self.before.for_new_member(axis, index, residuals)
+
+
+Similarities = (
+    tuple[Similarity, ...] | tuple[UpdatedSimilarity, ...] | tuple[NewMemberSimilarity, ...]
+)
+"""Similarities of the members of each axis."""
+
+
+def update_similarities(
+    similarities: Similarities,
+    index: Tensor,
+    residuals: Residuals,
+    shape: tuple[int, ...],
+    changed: Tensor,
+) -> tuple[UpdatedSimilarity, ...] | None:
+    """Add cells to the similarities of all axes; None where all members are compared again."""
+    updated = []
+    for each in similarities:
+        assert not isinstance(each, NewMemberSimilarity), "a new member cannot be changed"
+        one = update_similarity(each, index, residuals, shape, changed)
+        if one is None:
+            return None
+        updated.append(one)
+    return tuple(updated)
+
+
+def update_similarity(
+    similarity: Similarity | UpdatedSimilarity,
+    index: Tensor,
+    residuals: Residuals,
+    shape: tuple[int, ...],
+    changed: Tensor,
+) -> UpdatedSimilarity | None:
+    """Add cells at the positions ``changed`` to a similarity; ``index`` (E, D) has all cells.
+
+    None where all members are to be compared again: many cells came, or it takes no time.
+    """
+    before = similarity if isinstance(similarity, Similarity) else similarity.before
+    if before.compares_at_once or not before.has_weights:
+        return None
+    axis, old = before.axis, before.unfolded
+    later = torch.arange(len(before.residuals), len(index), device=index.device)
+    others = [other for other in range(len(shape)) if other != axis]
+    combinations, _ = Combinations.of(index[later], others, shape)
+    if len(combinations) > MAX_SHARE * len(old):
+        return None
+    cells = _is_among(combinations, index, shape).nonzero().squeeze(1)
+    budget = before.comparison_budget
+    table = Unfolding.of(index[cells], residuals(cells).float(), shape, axis, budget, old)
+    anew, sizes = _members_to_compare(similarity, index, shape, index[changed, axis].unique())
+    members, all_sizes = anew, sizes
+    weights = _compare(before, index, residuals, shape, anew, sizes)
+    if isinstance(similarity, UpdatedSimilarity):
+        kept = (_find(anew, similarity.members) == UNKNOWN).nonzero().squeeze(1)
+        members = torch.cat([similarity.members[kept], anew])
+        all_sizes = torch.cat([similarity.sizes[kept], sizes])
+        weights = before.kind.joined([similarity.weights.take(kept), weights])  # type: ignore[list-item]
+        members, permutation = members.sort()
+        all_sizes, weights = all_sizes[permutation], weights.take(permutation)
+    if len(members) > MAX_SHARE * old.members:
+        return None
+    return UpdatedSimilarity(before, table, members, all_sizes, weights)
+
+
+def _members_to_compare(
+    similarity: Similarity | UpdatedSimilarity,
+    index: Tensor,
+    shape: tuple[int, ...],
+    members: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return those of some members that have many more cells than before, and how many."""
+    before = similarity if isinstance(similarity, Similarity) else similarity.before
+    column, size = index[:, before.axis], shape[before.axis]
+    compared = torch.zeros(size, dtype=torch.long, device=index.device)
+    old = before.unfolded.starts.diff()
+    compared[: len(old)] = old
+    if isinstance(similarity, UpdatedSimilarity):
+        compared[similarity.members] = similarity.sizes
+    sizes = column.bincount(minlength=size)
+    anew = members[sizes[members] > (1 + MIN_GROWTH) * compared[members]]
+    return anew, sizes[anew]
+
+
+def _compare(
+    before: Similarity,
+    index: Tensor,
+    residuals: Residuals,
+    shape: tuple[int, ...],
+    members: Tensor,
+    sizes: Tensor,
+) -> Weights:
+    """Compare members (T,), ascending, with the references of before, by all of their cells."""
+    place = torch.full((shape[before.axis],), UNKNOWN, device=index.device)
+    place[members] = torch.arange(len(members), device=index.device)
+    cells = (place[index[:, before.axis]] != UNKNOWN).nonzero().squeeze(1)
+    cells = cells[place[index[cells, before.axis]].argsort(stable=True)]
+    combination = before.unfolded.combinations.find(index[cells])
+    shared = combination != UNKNOWN
+    cells, combination = cells[shared], combination[shared]
+    counts = place[index[cells, before.axis]].bincount(minlength=len(members))
+    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    own = MemberCells(starts, combination, residuals(cells).float(), sizes, members)
+    return before.kind.compare(before.unfolded, own, before.shrink)
+
+
+def _is_among(combinations: Combinations, index: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Whether each cell (E, D) is at one of some combinations: (E,)."""
+    if len(combinations.axes) != 1:
+        return combinations.find(index) != UNKNOWN
+    (axis,) = combinations.axes
+    flags = torch.zeros(shape[axis], dtype=torch.bool, device=index.device)
+    flags[combinations.levels[0]] = True
+    return flags[index[:, axis]]
+
+
+def _find(ascending: Tensor, wanted: Tensor) -> Tensor:
+    """Return the position of each number among ascending ones, -1 where it is not there."""
+    if not len(ascending):
+        return torch.full_like(wanted, UNKNOWN)
+    at = torch.searchsorted(ascending, wanted).clamp(max=len(ascending) - 1)
+    return torch.where(ascending[at] == wanted, at, UNKNOWN)

@@ -33,7 +33,7 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from comparison import HERE, Record, install, python_of
+from runs import HERE, Record, install, python_of
 
 PACKAGES = ("myfm", "setuptools<81")
 """myFM imports pkg_resources, which later versions of setuptools do not have."""

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -35,7 +35,7 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True)
 class Data:
-    """A table with its test cells, and users who come later."""
+    """A table with its test cells, and users who come later, where the file has any."""
 
     train: Cells
     test: Cells
@@ -49,7 +49,8 @@ class Data:
                 Cells(*(stored[f"{part}_{name}"] for name in Cells._fields))
                 for part in ("train", "test")
             )
-            new = list(zip(stored["new_items"], stored["new_values"], strict=True))
+            later = (stored[name] for name in ("new_items", "new_values") if name in stored)
+            new = list(zip(*later, strict=True))
         return cls(train, test, new)
 
 
@@ -81,7 +82,7 @@ def run(peer: Peer, calibrate: Callable[[Cells], Callable[[Floats], Floats]] | N
     make ratings of them.
     """
     data, limit = Data.read(sys.argv[1]), int(sys.argv[2])
-    tell(version=version(peer.package), refits=peer.refits, before_mb=peak())
+    tell(version=version_of(peer.package), refits=peer.refits, before_mb=peak())
     signal.alarm(limit)  # nobody handles it, so that it ends compiled loops too
     started, busy = time.perf_counter(), time.process_time()
     peer.fit(data.train)
@@ -95,8 +96,17 @@ def run(peer: Peer, calibrate: Callable[[Cells], Callable[[Floats], Floats]] | N
         tell(rmse=rmse(answers, data))
     else:
         tell(line_rmse=rmse(calibrate(data.train)(answers), data))
-    again = fitted - started if peer.refits else 0.0
-    tell(serve_s=again + served(peer, data))
+    if data.newcomers:
+        again = fitted - started if peer.refits else 0.0
+        tell(serve_s=again + served(peer, data))
+
+
+def version_of(package: str) -> str:
+    """The version that is installed; ours may be read from its source."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "source"
 
 
 def rmse(answers: Floats, data: Data) -> float:

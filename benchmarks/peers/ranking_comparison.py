@@ -22,8 +22,8 @@ import sys
 from itertools import product
 from pathlib import Path
 
-from comparison import HERE, Record, install, python_of
 from positives import TABLES
+from runs import HERE, Record, install, python_of
 
 PINNED = HERE / "requirements-ranking.txt"
 MODELS = {"implicit": ("als", "bpr"), "irspack": ("ials", "rp3beta", "dense-slim", "edlae")}

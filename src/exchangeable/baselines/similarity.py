@@ -123,7 +123,8 @@ class Similarity:
 
     def weights_of(self, members: Tensor) -> tuple[Weights, Tensor]:
         """Return weights of the references for members (Q,), and the column of each of these."""
-        found = self.all_weights if self.has_weights else None
+        most = 2 * len(members) > self.unfolded.members
+        found = self.all_weights if most or self.has_weights else None
         if isinstance(found, DenseWeights):
             return found, members
         chosen, column = members.unique(return_inverse=True)

@@ -106,7 +106,7 @@ def update_similarity(
     None where all members are to be compared again: many cells came, or it takes no time.
     """
     before = similarity if isinstance(similarity, Similarity) else similarity.before
-    if before.compares_at_once or not before.has_weights:
+    if not len(before.residuals) or before.compares_at_once:
         return None
     axis, old = before.axis, before.unfolded
     later = torch.arange(len(before.residuals), len(index), device=index.device)

@@ -1,0 +1,43 @@
+"""Similarities that outlive an update agree with members compared again."""
+
+import numpy as np
+import pytest
+import torch
+from tests.support.strangers import STRANGERS
+
+from exchangeable.baselines import similarity
+from exchangeable.completion.completer import Completer
+from exchangeable.models.later_cells import UpdatedSimilarity
+
+
+def estimates_after_update(monkeypatch, limit, shape):
+    """Estimate cells of a new user after an update: (Q, D, 4); also return the similarities."""
+    monkeypatch.setattr(similarity, "MAX_INSTANT_PRODUCTS", limit)
+    monkeypatch.setattr(similarity, "MAX_INSTANT_PAIRS", limit)
+    rng = np.random.default_rng(0)
+    index = np.argwhere(rng.random(shape) < 0.5)
+    effects = [rng.normal(size=(size, 2)) for size in shape]
+    values = (effects[0][index[:, 0]] * effects[1][index[:, 1]]).sum(axis=1)
+    values = values + 0.1 * rng.normal(size=len(values))
+    completer = Completer("pretrained", scale="real").fit(index, values)
+    completer.predict(index)  # compares all members
+    rest = [np.zeros(4, dtype=int)] * (len(shape) - 2)
+    taste = effects[0][3]
+    new = np.stack([np.full(4, shape[0]), np.arange(4), *rest], axis=1)
+    completer.update(new, (taste * effects[1][:4]).sum(axis=1))
+    rest = [np.zeros(shape[1] - 4, dtype=int)] * (len(shape) - 2)
+    asked = np.stack([np.full(shape[1] - 4, shape[0]), np.arange(4, shape[1]), *rest], axis=1)
+    fitted = completer.predictor_.prior.fitted
+    asked = np.concatenate([new, asked])
+    return fitted.estimates(torch.from_numpy(asked)).similar, fitted.similarities
+
+
+@STRANGERS
+@pytest.mark.parametrize("shape", [(60, 40), (30, 20, 3)])
+def test_kept_similarities_estimate_nearly_as_those_compared_again(monkeypatch, shape):
+    kept, updated = estimates_after_update(monkeypatch, 0, shape)
+    again, fresh = estimates_after_update(monkeypatch, 1 << 40, shape)
+    assert {type(each) for each in updated} == {UpdatedSimilarity}
+    assert UpdatedSimilarity not in map(type, fresh)
+    scale = again.std(dim=0).clamp(min=0.01)
+    assert ((kept - again).square().mean(dim=0).sqrt() / scale).max() < 0.5

@@ -400,7 +400,7 @@ def test_a_new_member_is_predicted_as_if_all_had_been_read_together():
     own = table.take(new)
     index = own.support.index.clone()
     index[:, 0] = 0
-    alone = known.for_new_member(0, index.numpy(), own.values.squeeze(1).numpy())
+    alone = known.for_new_members(0, index.numpy(), own.values.squeeze(1).numpy())
     asked = every_cell((1, 30))
     together = predictor(table).predict(asked + np.array([39, 0]))
     far = (alone.predict(asked).mean() - together.mean()).abs()
@@ -532,7 +532,7 @@ def one_joins(order, axis, new):
     there[:, new] = 0
     return (
         before,
-        before.for_new_member(new, moved, left[own]),
+        before.for_new_members(new, moved, left[own]),
         Similarity(index, left, shape, axis),
         asked,
         there,
@@ -571,7 +571,7 @@ def test_there_is_no_estimate_of_a_new_member_with_unknown_members_or_no_cell():
     strange[:, 1] = 99
     assert not joined.estimate(strange).any()
     assert (
-        not before.for_new_member(0, joined.index[:0], joined.residuals[:0]).estimate(there).any()
+        not before.for_new_members(0, joined.index[:0], joined.residuals[:0]).estimate(there).any()
     )
 
 

@@ -105,7 +105,7 @@ def test_what_was_found_stays_with_new_cells_and_new_members():
     new = [(99, 1), (99, 2)]
     assert completer.update(new, [0.5, 1.5]).predictor_.calibration == found
     assert completer.refresh().predictor_.calibration == found
-    newcomer = completer.predictor_.for_new_member(0, np.array([[0, 1]]), np.array([0.5]))
+    newcomer = completer.predictor_.for_new_members(0, np.array([[0, 1]]), np.array([0.5]))
     assert newcomer.calibration == found
 
 

@@ -22,18 +22,19 @@ from functools import cached_property, partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.base import chunks
+from exchangeable.baselines.factorization import sparse
 from exchangeable.baselines.reference_weights import (
     CHANNELS,
     ENTRIES_PER_QUERY,
     DenseWeights,
     SparseWeights,
     Weights,
-    average_of,
 )
-from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
+from exchangeable.baselines.unfolding import Combinations, Unfolding
 from exchangeable.runtime.threads import MIN_PARALLEL_CELLS, run_all
 
 NUMBERS_PER_CHUNK = 1 << 25
@@ -55,6 +56,10 @@ MAX_REPEATED_PAIRS = 1 << 22
 
 MAX_CACHED_ESTIMATES = 1 << 25
 """Entries of the table up to which the estimates of all of them are cached."""
+
+MAX_NEW_PRODUCTS = 1 << 22
+"""Products up to which the estimates of all cells of new members are computed at once, however few
+are queried: a few milliseconds."""
 
 MAX_CACHED_FLOAT32 = 1 << 23
 """Entries up to which they are cached in 16 bytes each; larger tables take half of that, since
@@ -105,9 +110,11 @@ class Similarity:
             return table.pairs <= MAX_REPEATED_PAIRS
         return len(table.references) * len(table) * table.members <= MAX_REPEATED_PRODUCTS
 
-    def for_new_member(self, axis: int, index: Tensor, residuals: Tensor) -> NewMemberSimilarity:
-        """Return the estimates for one new member of an axis, number 0 there, with these cells."""
-        return NewMemberSimilarity(self, axis, index, residuals)
+    def for_new_members(
+        self, axis: int, index: Tensor, residuals: Tensor, *, count: int = 1
+    ) -> NewMembersSimilarity:
+        """Return the estimates for ``count`` new members of an axis with these cells."""
+        return NewMembersSimilarity(self, axis, index, residuals, count)
 
     def estimate(self, index: Tensor) -> Tensor:
         """Estimate cells (Q, D): mean and certainty by s, then by p: (Q, 4)."""
@@ -220,79 +227,121 @@ class Similarity:
 
 
 @dataclass(frozen=True, eq=False)
-class NewMemberSimilarity:
-    """Estimates for the cells of one new member, number 0 of its axis.
+class NewMembersSimilarity:
+    """Estimates for the cells of new members of an axis, each from its own cells alone.
 
-    It is compared with all references. Members of other axes keep their similarities without
-    its cells, so that nothing is computed again.
+    They are compared with all references. Members of other axes keep their similarities without
+    the new cells, so that nothing is computed again.
     """
 
     before: Similarity
     axis: int
-    """Axis of the new member."""
-    index: Tensor  # (E, D), its cells
+    """Axis of the new members."""
+    index: Tensor  # (E, D), their cells
     residuals: Tensor
+    count: int = 1
 
     def estimate(self, index: Tensor) -> Tensor:
-        """Estimate cells (Q, D) of the new member, as ``Similarity.estimate`` does: (Q, 4)."""
+        """Estimate cells (Q, D) of new members, as ``Similarity.estimate`` does: (Q, 4)."""
         before = self.before
+        if not (len(self.residuals) and len(before.residuals) and len(self._table.references)):
+            return self.residuals.new_zeros(len(index), CHANNELS)
+        same_axis = self.axis == before.axis
+        return self._from_similar_members(index) if same_axis else self._from_other_axis(index)
+
+    @property
+    def _table(self) -> Unfolding:
+        return self.before._unfolded.by_combination
+
+    def _from_similar_members(self, index: Tensor) -> Tensor:
+        """Estimate by members similar to the new ones: (Q, 4); 0 at unknown combinations."""
+        table, doubt = self._table, self.before.doubt
+        at, member = table.combinations.find(index), index[:, self.axis]
+        if self._reads_all(len(index), len(table) * self.count, table.ones._nnz() * self.count):
+            return self._all_by_members[at * self.count + member]
         result = self.residuals.new_zeros(len(index), CHANNELS)
-        if len(self.residuals) and len(before.residuals) and len(before._unfolded.references):
-            same_axis = self.axis == before.axis
-            estimate = self._from_similar_members if same_axis else self._from_other_axis
-            positions, estimates = estimate(index)
-            result[positions] = estimates
+        positions = (at != UNKNOWN).nonzero().squeeze(1)
+        average = self._weights.average(table, at[positions], member[positions], doubt)
+        result[positions] = average
         return result
 
-    def _from_similar_members(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Estimate by members similar to the new one: positions of known combinations, (., 4)."""
-        at = self.before._unfolded.combinations.find(index)
-        positions = (at != UNKNOWN).nonzero().squeeze(1)
-        column, before = torch.zeros_like(positions), self.before
-        estimates = self._weights.average(before._unfolded, at[positions], column, before.doubt)
-        return positions, estimates
+    @staticmethod
+    def _reads_all(queries: int, entries: int, products: int) -> bool:
+        """Whether estimates of all entries are computed and kept, for so many queries."""
+        return ENTRIES_PER_QUERY * queries > entries or products <= MAX_NEW_PRODUCTS
 
     @cached_property
-    def _weights(self) -> Weights:
-        """Weights of the references for the new member."""
-        table = self.before._unfolded
-        combination = table.combinations.find(self.index)
-        shared = combination != UNKNOWN
-        counts = torch.stack([shared.new_zeros(()), shared.sum()]).long()
-        sizes = counts.new_full((1,), len(combination))
-        cells = MemberCells(counts, combination[shared], self.residuals[shared], sizes)
-        return self.before._kind.compare(table, cells, self.before.shrink)
+    def _all_by_members(self) -> Tensor:
+        """Estimates of all combinations, for all new members, then 0 for others: (C B + B, 4)."""
+        estimates = self._weights.average_everywhere(self._table, self.before.doubt)
+        return pad(estimates.flatten(0, 1), (0, 0, 0, self.count))
 
-    def _from_other_axis(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Estimate by references of another axis with which the new member has cells."""
+    @cached_property
+    def _weights(self) -> SparseWeights:
+        """Weights of the references for the new members."""
+        cells = self._table.new_cells(self.index, self.axis, self.residuals, self.count)
+        return SparseWeights.compare(self._table, cells, self.before.shrink)
+
+    def _from_other_axis(self, index: Tensor) -> Tensor:
+        """Estimate by references of another axis with which the new members have cells: (Q, 4)."""
         before, table = self.before, self.before._unfolded
-        others = [axis for axis in range(len(before.shape)) if axis != before.axis]
-        combinations, combination = Combinations.of(self.index, others, before.shape)
-        row = self._rows(self.index[:, before.axis], table.row_of)
-        usable = row != UNKNOWN
-        rows, column = row[usable].unique(return_inverse=True)
-        cells = combination[usable], column
-        values = self.residuals.new_zeros(len(combinations), len(rows))
-        ones = torch.zeros_like(values)
-        values[cells], ones[cells] = self.residuals[usable], 1.0
+        combinations, _ = self._own_combinations
         at, member = combinations.find(index), index[:, before.axis]
-        inside = (member >= 0) & (member < table.members)
-        positions = ((at != UNKNOWN) & inside).nonzero().squeeze(1)
+        inside = (at != UNKNOWN) & (member >= 0) & (member < table.members)
+        entries = len(combinations) * table.members
+        if self._reads_all(len(index), entries, len(self.residuals) * table.members):
+            return self._all_by_other_axis[
+                torch.where(inside, at * table.members + member, entries)
+            ]
+        result = self.residuals.new_zeros(len(index), CHANNELS)
+        positions = inside.nonzero().squeeze(1)
         members, column = member[positions].unique(return_inverse=True)
+        result[positions] = self._average_for(members)[at[positions], column]
+        return result
+
+    @cached_property
+    def _own_combinations(self) -> tuple[Combinations, Tensor]:
+        """Combinations of the new cells on all axes but the compared one, and that of each cell."""
+        shape = list(self.before.shape)
+        others = [axis for axis in range(len(shape)) if axis != self.before.axis]
+        shape[self.axis] = self.count
+        return Combinations.of(self.index, others, shape)
+
+    @cached_property
+    def _all_by_other_axis(self) -> Tensor:
+        """Estimates of all members of the other axis at new combinations, then a row of 0."""
+        members = torch.arange(self.before._unfolded.members, device=self.index.device)
+        return pad(self._average_for(members).flatten(0, 1), (0, 0, 0, 1))
+
+    def _average_for(self, members: Tensor) -> Tensor:
+        """Average new cells for members (M,), ascending, at new combinations: (C', M, 4)."""
+        before, (combinations, _) = self.before, self._own_combinations
+        rows, ones, values = self._cells_by_row
         estimates = self.residuals.new_empty(len(combinations), len(members), CHANNELS)
         cached = before._all_weights
-        every = torch.arange(len(members), device=members.device)
         for part in before._parts(len(members)):
             chosen = members[part]
             if cached is None:
-                weights = before._weights(chosen).between(rows, every[: len(chosen)])
+                every = torch.arange(len(chosen), device=chosen.device)
+                weights = before._weights(chosen).between(rows, every)
             else:
                 weights = cached.between(rows, chosen)
-            estimates[:, part] = average_of(ones.T, values.T, weights, before.doubt)
-        return positions, estimates[at[positions], column]
+            for kind, each in enumerate(weights):
+                total = ones @ each
+                doubted = total + before.doubt
+                estimates[:, part, 2 * kind] = (values @ each).div_(doubted)
+                estimates[:, part, 2 * kind + 1] = total.div_(doubted)
+        return estimates
 
-    @staticmethod
-    def _rows(members: Tensor, row_of: Tensor) -> Tensor:
-        """Rows of members among the references, UNKNOWN for others."""
-        inside = (members >= 0) & (members < len(row_of))
-        return torch.where(inside, row_of[members.clamp(0, len(row_of) - 1)], UNKNOWN)
+    @cached_property
+    def _cells_by_row(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of references (R,) with new cells; their presence and values, sparse (C', R)."""
+        combinations, combination = self._own_combinations
+        row = self.before._unfolded.find_rows(self.index[:, self.before.axis])
+        usable = row != UNKNOWN
+        rows, column = row[usable].unique(return_inverse=True)
+        values = self.residuals[usable]
+        kinds = torch.ones_like(values), values
+        size = (len(combinations), len(rows))
+        ones, residuals = sparse(combination[usable], column, kinds, size)
+        return rows, ones, residuals

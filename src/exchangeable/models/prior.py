@@ -24,7 +24,7 @@ from exchangeable.models.estimates import USUAL_NEARBY, Estimates, usual_weights
 from exchangeable.models.factor_fit import Schedule
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
-from exchangeable.models.trust import FOLDS, Trial, Trust, find_trust
+from exchangeable.models.trust import FOLDS, Trial, Trust, find_trust, is_gain, pseudo_random_shares
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
 
@@ -42,9 +42,6 @@ TARGET_HELD_OUT = 6000
 
 MAX_HOLDOUTS = 3
 """Parts that models are tried on; each takes as long as the fit."""
-
-MIN_GAIN = 2.0
-"""Standard errors by which what times say must reduce the squared error on held-out cells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +65,8 @@ class Prior:
     """The trials that ``trust`` was found on."""
     later: Tensor | None = None
     """Lowest and highest of the values since cells came later: (2,)."""
+    own_ends: tuple[int, Tensor] | None = None
+    """Axis of new members, and lowest and highest of the values of each: (B, 2)."""
 
     @classmethod
     def of(
@@ -106,11 +105,23 @@ class Prior:
 
     def __call__(self, index: Tensor, times: Tensor | None = None) -> Tensor:
         """Return the channels of cells, in units of the values' spread: (Q, D) -> (Q, K)."""
-        return self._channels(self.fitted.estimates(index, times))
+        return self._channels(self.fitted.estimates(index, times), index)
 
-    def _channels(self, estimates: Estimates) -> Tensor:
-        mean, variance = self._combine(estimates)
-        deviation = variance.sqrt()
+    def estimate_means(self, index: Tensor) -> tuple[Tensor, Estimates]:
+        """Return the means of cells (Q, D) at the latest time, and the estimates they are made of.
+
+        These are without variances, which ``channels_of`` adds for the cells that are read.
+        """
+        estimates = self.fitted.mean_estimates(index)
+        return self._mean(estimates, index), estimates
+
+    def channels_of(self, estimates: Estimates, index: Tensor) -> Tensor:
+        """Return the channels of cells (Q, D) whose means were estimated before: (Q, K)."""
+        return self._channels(replace(estimates, variances=self.fitted.variances(index)), index)
+
+    def _channels(self, estimates: Estimates, index: Tensor) -> Tensor:
+        mean = self._mean(estimates, index)
+        deviation = self.trust.variance(estimates.variances).sqrt()
         channels = [self._locate(mean, deviation), deviation, estimates.base - mean]
         channels += [(estimates.base - mean + column) for column in estimates.factors.T]
         shared = torch.stack(channels, dim=1).float()
@@ -131,20 +142,26 @@ class Prior:
             at = None if times is None else times[some]
             estimates = fitted.estimates_of_unseen(every.index[some], axes, at)
             positions.append(some)
-            channels.append(self._channels(estimates))
+            channels.append(self._channels(estimates, every.index[some]))
         return torch.cat(positions), torch.cat(channels)
 
     def predict(self, index: Tensor, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Predict mean and variance of cells, noise included."""
-        return self._combine(self.fitted.estimates(index, times))
+        estimates = self.fitted.estimates(index, times)
+        return self._mean(estimates, index), self.trust.variance(estimates.variances)
 
-    def _combine(self, estimates: Estimates) -> tuple[Tensor, Tensor]:
+    def _mean(self, estimates: Estimates, index: Tensor) -> Tensor:
         mean = self.trust.mean(estimates.base, estimates.columns)
         # Products of factors may lie far outside of all that was observed.
-        ends = self.stats.standardise(mean.new_tensor(self.stats.knots)[[0, -1]])
+        knots = self.stats.knots
+        low, high = self.stats.standardise(mean.new_tensor([knots[0], knots[-1]]))
         if self.later is not None:
-            ends = torch.cat([ends, self.later.to(ends)])
-        return mean.clamp(ends.min(), ends.max()), self.trust.variance(estimates.variances)
+            low, high = torch.minimum(low, self.later[0]), torch.maximum(high, self.later[1])
+        if self.own_ends is not None:
+            axis, ends = self.own_ends
+            own = ends[index[:, axis]]
+            low, high = torch.minimum(low, own[:, 0]), torch.maximum(high, own[:, 1])
+        return mean.clamp(low, high)
 
     def _locate(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """Return the locations that give these means if the model adds nothing."""
@@ -154,13 +171,20 @@ class Prior:
         parts = zip(mean.split(CELLS_PER_CHUNK), deviation.split(CELLS_PER_CHUNK), strict=True)
         return torch.cat([location_for_mean(*part, levels) for part in parts])
 
-    def for_new_member(
+    def for_new_members(
         self, axis: int, observed: ExchangeableArray, side: SideInformation = NO_SIDE_INFORMATION
     ) -> Prior:
-        """Return the prior for one new member of an axis, number 0 there, from its own cells."""
+        """Return the prior for new members of an axis, each from its own cells alone.
+
+        ``observed`` has as many members on that axis as are new.
+        """
         values, index = _standardise(observed, self.stats), observed.support.index
-        fitted = self.fitted.for_new_member(axis, index, values, side)
-        return Prior(self.stats, fitted, self.trust, later=_ends(values))
+        count = observed.shape[axis]
+        fitted = self.fitted.for_new_members(axis, index, values, side, count=count)
+        ends = values.new_tensor([math.inf, -math.inf]).repeat(count, 1)
+        for column, reduce in enumerate(("amin", "amax")):
+            ends[:, column].scatter_reduce_(0, index[:, axis], values, reduce)
+        return Prior(self.stats, fitted, self.trust, own_ends=(axis, ends))
 
     def updated(
         self,
@@ -203,16 +227,6 @@ def fit_prior(
     if not model.prior_rank:
         return None
     return Prior.of(observed, stats, model.prior_rank, model.comparison_budget, side)
-
-
-def pseudo_random_shares(residuals: Tensor) -> Tensor:
-    """Return pseudo-random numbers in [0, 1): late digits of the biases' residuals, (E,).
-
-    So they do not depend on how members are numbered or cells are ordered.
-    """
-    spread = residuals.square().mean().sqrt().clamp(min=torch.finfo(residuals.dtype).tiny)
-    # A power of two, which stays as it is when a cell comes: digits of others stay, too.
-    return (1e4 * residuals.abs() / 2 ** spread.log2().floor()) % 1
 
 
 def _fit(
@@ -300,12 +314,6 @@ def _find_drift(
     before = (truth - plain.predict_mean(cells)).square()
     after = (truth - effects[mask] - moving.predict_mean(cells)).square()
     return drift if is_gain(before - after) else None
-
-
-def is_gain(gain: Tensor) -> bool:
-    """Whether squared errors (H,) fell by more than chance."""
-    error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
-    return float(gain.mean()) > MIN_GAIN * error
 
 
 def _find_near_axes(trial: Trial, estimates: Estimates) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from exchangeable.models.presence import find_unseen
 from exchangeable.models.prior import Holdout, Prior, fit_prior
 from exchangeable.models.side_information import SideInformation
 from exchangeable.models.trust import FOLDS
+from exchangeable.predictors.best import RoughPredictions
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
@@ -118,6 +119,26 @@ class ModelPredictor:
             outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
         outputs = self.processes.all_gather(outputs, len(index))
         return self._decode(outputs.double().cpu(), coordinates)
+
+    def rough_predictions(self, index: Index) -> RoughPredictions | None:
+        """Predict means of cells (Q, D) by the prior, and any of them by the model, on demand."""
+        prior = self.prior
+        if prior is None or self.processes.size > 1:
+            return None
+        coordinates = torch.from_numpy(index).to(self.device)
+        with torch.inference_mode(), one_thread(self.device):
+            means, estimates = prior.estimate_means(coordinates)
+
+        def read(positions: Tensor) -> Distribution:
+            cells, at = coordinates[positions], positions.to(self.device)
+            with torch.inference_mode(), one_thread(self.device):
+                channels = prior.channels_of(estimates.take(at), cells)
+                memory = replace(self.memory, prior=lambda _: channels)
+                queries = Support(cells, self.memory.shape)
+                outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
+            return self._decode(outputs.double().cpu(), cells.cpu())
+
+        return RoughPredictions((means * self.stats.deviation + self.stats.mean).cpu(), read)
 
     def _decode(self, outputs: Tensor, coordinates: Tensor) -> Distribution:
         """Decode outputs (Q, O) of cells; of members without cells apart from others."""
@@ -222,23 +243,29 @@ class ModelPredictor:
         )
         return replace(predictor, calibration=self.calibration)
 
-    def for_new_member(
-        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    def for_new_members(
+        self,
+        axis: int,
+        index: Index,
+        values: Floats,
+        features: Tensor | None = None,
+        *,
+        count: int = 1,
     ) -> ModelPredictor | None:
         if self.needs_refit(replaced=False):
             return None
-        shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
+        shape = tuple(count if a == axis else size for a, size in enumerate(self.memory.shape))
         observed = Cells(index, values, shape, self.stats.scale).to_array()
-        with torch.inference_mode():
+        with torch.inference_mode(), one_thread(self.device):
             channels = observed.map_values(encoder(self.trained.codec, self.stats)).to(self.device)
             prior = self.prior
             if prior is not None:
                 own = None if features is None else features.to(self.device)
                 by_axis = [own if a == axis else None for a in range(len(shape))]
                 side = SideInformation(features=tuple(by_axis))
-                prior = prior.for_new_member(axis, observed.to(self.device), side)
+                prior = prior.for_new_members(axis, observed.to(self.device), side)
             at_times = None if prior is None else prior.at(None)
-            memory = self.trained.model.for_new_member(self.memory, axis, channels, prior=at_times)
+            memory = self.trained.model.for_new_members(self.memory, axis, channels, prior=at_times)
         return replace(self, memory=memory, prior=prior, whole=self)
 
     def factors(self) -> tuple[Floats, ...]:

@@ -121,13 +121,11 @@ def new_users(repeats: int) -> dict[str, float]:
 
     def once() -> None:
         codes = np.stack([rng.choice(len(films), 20, replace=False) for _ in users]).ravel()
-        columns = {
-            "user": np.repeat(users, 20),
-            "film": films.gather(codes),
-            "rating": 1 + codes % 5,
-        }
-        frame = pl.DataFrame(columns).rename(dict(zip(["user", "film"], completer.table_.axes)))
-        completer.recommend(users, 10, ratings=frame)
+        labels = zip(
+            completer.table_.axes, (np.repeat(users, 20), films.gather(codes)), strict=True
+        )
+        ratings = pl.DataFrame({**dict(labels), "rating": 1.0 + codes % 5})
+        completer.recommend(users, 10, ratings=ratings)
 
     return {"seconds": median(once, repeats) / count}
 

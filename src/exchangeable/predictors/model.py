@@ -107,8 +107,7 @@ class ModelPredictor:
         return self.trained.model.device
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
-        spare = np.array(self.memory.shape) - 1
-        coordinates = torch.from_numpy(np.where(index < 0, spare, index))
+        coordinates = self._coordinates(index)
         first, last = self.processes.share(len(index))
         queries = Support(coordinates[first:last].to(self.device), self.memory.shape)
         memory = self.memory
@@ -120,12 +119,17 @@ class ModelPredictor:
         outputs = self.processes.all_gather(outputs, len(index))
         return self._decode(outputs.double().cpu(), coordinates)
 
+    def _coordinates(self, index: Index) -> Tensor:
+        """Return the cells with the spare member for unknown ones: (Q, D)."""
+        spare = np.array(self.memory.shape) - 1
+        return torch.from_numpy(np.where(index < 0, spare, index))
+
     def rough_predictions(self, index: Index) -> RoughPredictions | None:
         """Predict means of cells (Q, D) by the prior, and any of them by the model, on demand."""
         prior = self.prior
         if prior is None or self.processes.size > 1:
             return None
-        coordinates = torch.from_numpy(index).to(self.device)
+        coordinates = self._coordinates(index).to(self.device)
         with torch.inference_mode(), one_thread(self.device):
             means, estimates = prior.estimate_means(coordinates)
 

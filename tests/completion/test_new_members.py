@@ -1,8 +1,11 @@
 """Many new members at once: each is answered as if it had come alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from exchangeable import Completer
 from exchangeable.errors import InputError
@@ -70,6 +73,20 @@ def test_values_far_outside_of_the_table_are_those_of_one_new_member_only():
     alone = completer.recommend(1001, 3, ratings=far[1001])
     mine = together.filter(pl.col("axis0") == 1001).drop("axis0")
     np.testing.assert_allclose(mine.to_numpy(), alone.to_numpy(), atol=1e-5)
+
+
+def test_means_stay_within_the_table_and_the_values_of_the_member_itself():
+    completer = Completer("pretrained").fit(*make_table((60, 40), 0.4, levels=False))
+    index = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    values = np.array([50.0, 60.0, 3.0, 4.0])
+    prior = completer.predictor_.for_new_members(0, index, values, count=2).prior
+    stats = prior.stats
+    narrow = replace(prior, stats=replace(stats, knots=(3.2, 3.3)))  # so that all means are cut off
+    cells = torch.tensor([(member, film) for member in range(2) for film in range(40)])
+    means = stats.mean + stats.deviation * narrow.predict(cells)[0]
+    assert means[40:].min() >= 3.0 - 1e-9
+    assert means[40:].max() <= 4.0 + 1e-9
+    assert means[:40].max() > 4.5
 
 
 def test_a_mapping_and_a_frame_of_ratings_give_the_same_lists():

@@ -44,13 +44,13 @@ def encode_ratings_of_many(
     own = table.axes[axis]
     positives = table.scale.kind == "positives"
     labels, values = _split_ratings_of_many(table.axes, own, ratings, positives)
-    vocabulary, order = Vocabulary.of(members)
+    vocabulary, _ = Vocabulary.of(members)  # in the sequence in which they are listed
     codes = vocabulary.encode(labels[own])
     if (codes == UNKNOWN).any():
         label = labels[own][int((codes == UNKNOWN).argmax())]
         raise InputError(f"ratings must be of the members that are listed, but {label!r} is not")
     index = _encode_others(table, axis, {n: c for n, c in labels.items() if n != own}, values)
-    index[:, axis] = np.argsort(order)[codes]
+    index[:, axis] = codes
     return pl.DataFrame({name: labels[name] for name in table.axes}), index, values
 
 

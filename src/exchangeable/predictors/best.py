@@ -18,6 +18,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Floats, Index, Mask
 from exchangeable.predictors.base import Predictor, Statistic, predict_chunks, to_numpy
+from exchangeable.runtime.threads import one_thread
 from exchangeable.values.distributions import Distribution
 
 MAX_ROUGH_CELLS = 2**18
@@ -62,6 +63,18 @@ def best_of_members(
     ``index`` (B C, D) are the cells of all members, one after the other, and ``allowed`` (B, C)
     are those that may be listed. A ``bonus`` (B C,) is added to means where cells are compared.
     """
+    with one_thread(torch.device("cpu")):
+        return _best_of_members(predictor, index, allowed, n, statistics, bonus)
+
+
+def _best_of_members(
+    predictor: Predictor,
+    index: Index,
+    allowed: Mask,
+    n: int,
+    statistics: tuple[Statistic, ...],
+    bonus: Floats | None,
+) -> Best:
     rough = None
     if len(index) <= MAX_ROUGH_CELLS and hasattr(predictor, "rough_predictions"):
         rough = predictor.rough_predictions(index)

@@ -53,7 +53,7 @@ def measure(name: str, seed: int = 0) -> dict[str, list[float]]:
 def gain(fitted: RankingPredictor, shown: Index, wanted: Index) -> Floats:
     """NDCG@10 of one user's list."""
     index = np.stack([np.zeros_like(shown), shown], axis=1)
-    user = fitted.for_new_member(0, index, np.ones(len(shown)))
+    user = fitted.for_new_members(0, index, np.ones(len(shown)))
     assert user is not None
     top, _ = next(user.best(np.array([0]), PLACES, np.arange(fitted.shape[1])))
     discounts = 1 / np.log2(np.arange(2, PLACES + 2))

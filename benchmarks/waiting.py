@@ -114,6 +114,22 @@ def new_user(repeats: int) -> dict[str, float]:
     return {"seconds": median(once, 20 * repeats)}
 
 
+def new_users(repeats: int) -> dict[str, float]:
+    completer, count = fitted("ml-1m"), 256
+    films = completer.table_.vocabularies[1].labels
+    rng, users = np.random.default_rng(0), [-1 - user for user in range(count)]
+
+    def once() -> None:
+        codes = np.stack([rng.choice(len(films), 20, replace=False) for _ in users]).ravel()
+        labels = zip(
+            completer.table_.axes, (np.repeat(users, 20), films.gather(codes)), strict=True
+        )
+        ratings = pl.DataFrame({**dict(labels), "rating": 1.0 + codes % 5})
+        completer.recommend(users, 10, ratings=ratings)
+
+    return {"seconds": median(once, repeats) / count}
+
+
 def update_and_recommend(repeats: int) -> dict[str, float]:
     rng, seconds = np.random.default_rng(0), []
     for number in range(repeats + 1):
@@ -140,6 +156,7 @@ CASES: dict[str, Case] = {
     "recommend ml-1m": recommend_known,
     "score 1,500 x 1,500": score_everything,
     "new user ml-1m": new_user,
+    "256 new users ml-1m": new_users,
     "update ml-100k": update_and_recommend,
 }
 

@@ -30,7 +30,7 @@ from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
 from exchangeable.models.configs import build
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.side_information import SideInformation
+from exchangeable.prior.side_information import SideInformation
 from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.progress import Progress
 from exchangeable.training.execution import Execution

@@ -21,8 +21,8 @@ from scipy.sparse.linalg import svds
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.cells import Cells
 from exchangeable.arrays.support import Support
-from exchangeable.models.prior import Prior
 from exchangeable.pretraining.synthetic import draw_table
+from exchangeable.prior.prior import Prior
 from exchangeable.runtime.files import whole_file
 from exchangeable.values.codecs import ValueStats
 from paper.lib import problems

@@ -47,7 +47,7 @@ def errors(problem: Problem, seen: problems.Index, share: float, seed: int) -> l
         own, wanted = shown & (index[:, 0] == user), asked & (index[:, 0] == user)
         if not own.any() or not wanted.any():
             continue
-        predictor = others.for_new_member(0, renamed[own], values[own])
+        predictor = others.for_new_members(0, renamed[own], values[own])
         assert predictor is not None
         alone.append(predictor.predict(renamed[wanted]).mean().numpy())
         truth.append(values[wanted])

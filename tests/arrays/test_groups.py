@@ -71,7 +71,7 @@ def test_local_groups_are_those_between_the_first_and_the_last_with_a_cell(axes)
 
 
 def test_a_single_member_has_no_combinations_of_its_own():
-    single = GroupIndex.of(CELLS, SHAPE).with_single_member(0)
+    single = GroupIndex.of(CELLS, SHAPE).with_new_members(0)
     assert single.shape == (1, 3, 5)
     assert [single.number(axes) for axes in PAIRS] == [1, 1, 5]
 

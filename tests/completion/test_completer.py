@@ -268,7 +268,7 @@ def test_equal_values_are_answered_by_themselves():
         (lambda c: c.recommend(["a"]), "must be known, but 1 of 1 are no .* such as 'a'"),
         (lambda c: c.recommend(("a",)), "must be known, but 1 of 1 are no .* such as 'a'"),
         (lambda c: c.recommend([]), "one member or more is needed, but there is none"),
-        (lambda c: c.recommend(["u1"], ratings={"i1": 3}), "those of one member, but there are"),
+        (lambda c: c.recommend(["u1"], ratings={"i1": 3}), "one member, but members are listed"),
         (lambda c: c.recommend({"a"}), "member must be one label, .* but is a set"),
         (lambda c: c.recommend({"a": 1}), "member must be one label, .* but is a dict"),
         (lambda c: c.recommend(np.array("a")), "member must be one label, .* but is a ndarray"),

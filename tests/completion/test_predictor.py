@@ -10,8 +10,9 @@ from exchangeable.data.splits import by_share
 from exchangeable.data.table import Table
 from exchangeable.evaluation.comparison import judge
 from exchangeable.predictors import base as predictor
-from exchangeable.predictors.base import MEAN, best_cells, interval_ends, read_predictions
+from exchangeable.predictors.base import MEAN, interval_ends, read_predictions
 from exchangeable.predictors.baseline import BaselinePredictor
+from exchangeable.predictors.best import best_cells
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from tests.support.strangers import STRANGERS
 from exchangeable.baselines import similarity
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import InputError
-from exchangeable.models import factor_fit, prior
 from exchangeable.predictors.model import ModelPredictor
+from exchangeable.prior import factor_fit
 from exchangeable.runtime import checkpoint
 
 SIZES = (30, 24, 4)
@@ -118,7 +118,7 @@ def test_weights_of_members_that_took_long_to_compare_are_kept(
 ):
     sweeps = factor_fit.Sweeps(2, 1)
     warm = factor_fit.Schedule(sweeps, sweeps, warm=True)
-    monkeypatch.setattr(prior.Schedule, "of", lambda cells: warm)
+    monkeypatch.setattr(factor_fit.Schedule, "of", lambda cells: warm)
     for limit in ("MAX_REPEATED_PRODUCTS", "MAX_REPEATED_PAIRS"):
         monkeypatch.setattr(similarity, limit, 0)
     completer, cells = fit(kind)

@@ -20,9 +20,9 @@ from exchangeable import (
 from exchangeable.arrays.groups import Groups
 from exchangeable.errors import Failed
 from exchangeable.models.configs import build
-from exchangeable.models.prior import Prior
 from exchangeable.models.stream import Plan
 from exchangeable.nn.pooling import unpool
+from exchangeable.prior.prior import Prior
 from exchangeable.runtime.interruption import explain_out_of_memory
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
@@ -232,12 +232,12 @@ def test_the_factorized_model_and_a_new_member_go_through_kernels_too():
         expected = slow(x, asked)
         own = random_array((1, 30), density=0.5, seed=3)
         alone = Support.of([(0, n) for n in range(30)], (1, 30))
-        strange = slow.read(slow.for_new_member(slow.condition(x), 0, own), alone)
+        strange = slow.read(slow.for_new_members(slow.condition(x), 0, own), alone)
         fast = made.float().cuda()
         with torch.no_grad():
             memory = fast.condition(x.to(torch.float32).to("cuda"))
             found = fast.read(memory, Support(asked.index.cuda(), x.shape))
-            mine = fast.for_new_member(memory, 0, own.to(torch.float32).to("cuda"))
+            mine = fast.for_new_members(memory, 0, own.to(torch.float32).to("cuda"))
             new = fast.read(mine, Support(alone.index.cuda(), (1, 30)))
         for one, other in ((found, expected), (new, strange)):
             assert (one.double().cpu() - other).norm() / other.norm() < 1e-4

@@ -400,7 +400,7 @@ def test_a_new_member_reads_the_pools_of_others_as_they_are(kind, order, axis):
     asked = random_array(alone, density=0.8, seed=4).support
 
     before = [tensor.clone() for tensor in tensors_in((memory.pools, memory.readouts))]
-    quick = model.for_new_member(memory, axis, own)
+    quick = model.for_new_members(memory, axis, own)
     found = model.read(quick, asked)
 
     assert_same(found, slow_new_member(model, memory, axis, own, asked))
@@ -473,12 +473,12 @@ def test_a_new_member_comes_with_features_and_in_an_array_of_its_own():
     own = random_array((1, 3), density=0.7)
     features = (torch.randn(1, 2, dtype=torch.float64), None)
     asked = Support.of([(0, 1)], (1, 3))
-    quick = model.read(model.for_new_member(memory, 0, own, features), asked)
+    quick = model.read(model.for_new_members(memory, 0, own, features), asked)
     others = (torch.zeros(1, 2, dtype=torch.float64), None)
-    other = model.read(model.for_new_member(memory, 0, own, others), asked)
+    other = model.read(model.for_new_members(memory, 0, own, others), asked)
     assert not torch.allclose(quick, other)
-    with pytest.raises(ValueError, match=r"shape \(1, 3\)"):
-        model.for_new_member(memory, 0, random_array((2, 3)))
+    with pytest.raises(ValueError, match=r"shape \(4, 3\) on other axes"):
+        model.for_new_members(memory, 0, random_array((1, 2)))
 
 
 def test_a_new_member_with_a_pair_that_nobody_had_reads_an_empty_group():
@@ -491,5 +491,5 @@ def test_a_new_member_with_a_pair_that_nobody_had_reads_an_empty_group():
     memory = model.condition(known.to(torch.float64))
     own = ExchangeableArray.of([(0, 0, 0), (0, 1, 1)], [[4.0], [5.0]], (1, 3, 3)).to(torch.float64)
     asked = Support.of([(0, 1, 2), (0, 2, 2), (0, 0, 0)], (1, 3, 3))
-    quick = model.read(model.for_new_member(memory, 0, own), asked)
+    quick = model.read(model.for_new_members(memory, 0, own), asked)
     assert_same(quick, slow_new_member(model, memory, 0, own, asked))

@@ -8,9 +8,7 @@ import torch
 
 from exchangeable.errors import InputError
 from exchangeable.models.configs import build
-from exchangeable.models.prior import Prior
 from exchangeable.models.prior_channels import SHARED_CHANNELS
-from exchangeable.models.side_information import SideInformation
 from exchangeable.pretraining import lessons
 from exchangeable.pretraining.curriculum import make_curriculum
 from exchangeable.pretraining.lessons import (
@@ -23,6 +21,8 @@ from exchangeable.pretraining.lessons import (
 )
 from exchangeable.pretraining.pretrain import pretrain, relative_error
 from exchangeable.pretraining.synthetic import draw_table
+from exchangeable.prior.prior import Prior
+from exchangeable.prior.side_information import SideInformation
 from exchangeable.runtime.interruption import Interrupted
 from exchangeable.training.execution import Execution
 from exchangeable.training.trained_model import TrainedModel

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "exchangeable"
 # Top to bottom: a room imports from itself and from those above. docs/architecture.md says why.
 ROOMS = (
     "errors", "_version", "metrics", "runtime", "kernels", "values", "arrays", "files", "data",
-    "datasets", "baselines", "ranking", "nn", "models", "testing", "training", "pretraining",
-    "predictors", "completion", "evaluation", "serve", "cli",
+    "datasets", "baselines", "prior", "ranking", "nn", "models", "testing", "training",
+    "pretraining", "predictors", "completion", "evaluation", "serve", "cli",
 )  # fmt: skip
 
 # Packages that a room must not import at the top level of a module, where they would cost every
@@ -29,6 +29,7 @@ HEAVY = {
     "data": ("torch",),
     "datasets": ("torch",),
     "baselines": ("polars",),
+    "prior": ("polars",),
     "ranking": ("polars",),
     "nn": ("polars",),
     "models": ("polars",),

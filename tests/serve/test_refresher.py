@@ -113,9 +113,9 @@ def test_a_refresher_that_cannot_follow_the_database_says_so(engine, monkeypatch
 
 
 def test_what_is_found_out_once_is_found_out_before_anybody_asks(tmp_path, monkeypatch):
-    asked, plain = [], ModelPredictor.for_new_member
+    asked, plain = [], ModelPredictor.for_new_members
     record = lambda self, axis, *own: asked.append(axis) or plain(self, axis, *own)  # noqa: E731
-    monkeypatch.setattr(ModelPredictor, "for_new_member", record)
+    monkeypatch.setattr(ModelPredictor, "for_new_members", record)
     engine = open_engine(tmp_path, make=lambda table: Completer("pretrained").fit_table(table))
     assert asked == [0]
     engine.refresher.delete_member(0, MEMBER)

@@ -12,11 +12,12 @@ from exchangeable import Completer
 from exchangeable.completion.select import predict_and_rank
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
-from exchangeable.models import prior
-from exchangeable.models.closed_form import BIASES, ClosedForm
-from exchangeable.models.factor_fit import Schedule, Sweeps
 from exchangeable.predictors.base import read_predictions
 from exchangeable.predictors.baseline import fit_baseline
+from exchangeable.prior import fit
+from exchangeable.prior.closed_form import BIASES, ClosedForm
+from exchangeable.prior.factor_fit import Schedule, Sweeps
+from exchangeable.prior.prior import Prior
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.calibration import SHARES, UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats
@@ -105,7 +106,7 @@ def test_what_was_found_stays_with_new_cells_and_new_members():
     new = [(99, 1), (99, 2)]
     assert completer.update(new, [0.5, 1.5]).predictor_.calibration == found
     assert completer.refresh().predictor_.calibration == found
-    newcomer = completer.predictor_.for_new_member(0, np.array([[0, 1]]), np.array([0.5]))
+    newcomer = completer.predictor_.for_new_members(0, np.array([[0, 1]]), np.array([0.5]))
     assert newcomer.calibration == found
 
 
@@ -126,7 +127,7 @@ def test_who_answers_for_cells_left_out_never_saw_them():
     completer = Completer("pretrained").fit(index, values)
     model, cells = completer.predictor_, completer.cells_
     parts = list(model.holdouts(cells))
-    assert len(parts) == prior.MAX_HOLDOUTS
+    assert len(parts) == fit.MAX_HOLDOUTS
     assert not np.any(sum(hidden.astype(int) for hidden, _ in parts) > 1)
     for number, (hidden, folds) in enumerate(parts):
         other = replace(cells, values=np.where(hidden, 1e3, cells.values))
@@ -148,7 +149,7 @@ def test_what_was_believed_without_cells_stays_when_factors_go_on_from_there(mon
     reference = ValueStats.of(cells.values, cells.scale)
     large = Schedule(Sweeps(6, 3), Sweeps(2, 2), warm=True)
     monkeypatch.setattr(Schedule, "of", lambda cells: large)
-    found = prior.Prior.of(cells.to_array(), reference, 3)
+    found = Prior.of(cells.to_array(), reference, 3)
     left = found.holdouts[-1]
     kept = ~left.mask
     standard = reference.standardise(torch.from_numpy(cells.values))

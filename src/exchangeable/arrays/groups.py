@@ -165,9 +165,9 @@ class GroupIndex:
         }
         return GroupIndex(shape, keys)
 
-    def with_single_member(self, axis: int) -> GroupIndex:
-        """Return the index of the same table with a single member, without cells, on ``axis``."""
-        shape = tuple(1 if a == axis else size for a, size in enumerate(self.shape))
+    def with_new_members(self, axis: int, count: int = 1) -> GroupIndex:
+        """Return the index of the same table with other members, without cells, on ``axis``."""
+        shape = tuple(count if a == axis else size for a, size in enumerate(self.shape))
         keys = {axes: key[:0] if axis in axes else key for axes, key in self.keys.items()}
         return GroupIndex(shape, keys)
 

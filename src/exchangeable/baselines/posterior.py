@@ -82,8 +82,7 @@ class Posterior:
     regressions: list[Regression] = field(default_factory=list)
     """Regressions of the vectors on features of the members, by axis; none without features."""
     noise_ratios: list[Tensor] = field(default_factory=list)
-    """Variance of the noise of each member's cells over the common one, (N_d + 1,) by axis; none
-    where it is the same everywhere."""
+    """Variance of each member's noise over the common one, (N_d + 1,) by axis; none where even."""
     _kept: dict[tuple[int, int], _KeptRows] = field(default_factory=dict, init=False, repr=False)
     """Rows of variances, by axis and other axis."""
 
@@ -174,11 +173,14 @@ class Posterior:
 
     def predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of cells, noise included: (Q, D) -> (Q,) each; -1 is unknown."""
+        return self.predict_mean(index), self.predict_variance(index)
+
+    def predict_variance(self, index: Tensor) -> Tensor:
+        """Variance of cells alone, noise included: (Q, D) -> (Q,)."""
         axes = range(self.layout.order)
         tables = self.means, self.covariances
         variance = cell_variances(self.layout, index, *tables, axes, self._kept_rows)
-        variance += self.noise * self.noise_ratio(index)
-        return self.predict_mean(index), variance
+        return variance.add_(self.noise * self.noise_ratio(index))
 
     def _kept_rows(self, axis: int, other: int) -> Tensor | None:
         """Return the rows of variances of an axis, kept from query to query while nothing changes.
@@ -231,42 +233,41 @@ class Posterior:
                 posterior.solve(sums, values[cells], members)
         return posterior
 
-    def for_new_member(
-        self, axis: int, index: Tensor, values: Tensor, features: Tensor | None = None
+    def for_new_members(
+        self,
+        axis: int,
+        index: Tensor,
+        values: Tensor,
+        features: Tensor | None = None,
+        *,
+        count: int = 1,
     ) -> Posterior:
-        """Replace an axis by one new member, number 0 there, solved from its cells (E, D).
+        """Replace an axis by ``count`` new members, each solved from its own of the cells (E, D).
 
-        Nothing else is solved again, and only members that share its cells are read. ``features``
-        (1, P) are its own, where the posterior has any.
+        Nothing else is solved again, and only members that share their cells are read.
+        ``features`` (B, P) are their own, where the posterior has any.
         """
         means, covariances = list(self.means), list(self.covariances)
-        regressions = list(self.regressions)
-        ratios = list(self.noise_ratios)
+        regressions, ratios, last = [*self.regressions], [*self.noise_ratios], [-1] * (count + 1)
         if ratios:
-            ratios[axis] = ratios[axis][[-1, -1]]
+            ratios[axis] = ratios[axis][last]
         local, weights = index.clone(), replace(self, noise_ratios=ratios).cell_weights(index)
         for other in self.layout.others(axis):
-            members, local[:, other] = index[:, other].unique(return_inverse=True)
-            means[other], covariances[other] = means[other][members], covariances[other][members]
-        means[axis], covariances[axis] = means[axis][[-1, -1]], covariances[axis][[-1, -1]]
-        if self.regressions:
-            assert features is not None
-            last = self.regressions[axis].features[-1:]
-            regressions[axis] = replace(regressions[axis], features=torch.cat([features, last]))
-            means[axis][:1] += regressions[axis].given_means()[:1]
+            if len(index) < len(means[other]):  # the sums read whole tables
+                cells, local[:, other] = index[:, other], torch.arange(len(index)).to(index)
+                means[other], covariances[other] = means[other][cells], covariances[other][cells]
+        means[axis], covariances[axis] = means[axis][last], covariances[axis][last]
+        if features is not None and regressions:
+            described = torch.cat([features, regressions[axis].features[-1:]])
+            regressions[axis] = replace(regressions[axis], features=described)
+            means[axis][:-1] += regressions[axis].given_means()[:-1]
         small = replace(self, means=means, covariances=covariances, regressions=regressions)
-        if len(index):
-            members = torch.arange(1, device=index.device)
-            small.solve(MemberSums.of(local, axis, 1, weights), values, members)
+        if len(index):  # members without cells stay at their prior
+            members, local[:, axis] = index[:, axis].unique(return_inverse=True)
+            small.solve(MemberSums.of(local, axis, len(members), weights), values, members)
         means = [*self.means[:axis], means[axis], *self.means[axis + 1 :]]
         covariances = [*self.covariances[:axis], covariances[axis], *self.covariances[axis + 1 :]]
-        found = replace(
-            self,
-            means=means,
-            covariances=covariances,
-            regressions=regressions,
-            noise_ratios=ratios,
-        )
+        found = replace(small, means=means, covariances=covariances, noise_ratios=ratios)
         # The other axes are as they were, and so are their rows of variances.
         for other in self.layout.others(axis) if self.layout.rank else ():
             if self._kept_rows(other, axis) is not None:

@@ -82,8 +82,12 @@ class DenseWeights:
         return DenseWeights(self.table[:, :, members])
 
     def between(self, references: Tensor, members: Tensor) -> Tensor:
-        """Return the weights of references for members, both by position: (2, R, B)."""
-        return self.table[:, references][:, :, members]
+        """Return the weights of references for members, both by position: (2, R, B).
+
+        Members ascend.
+        """
+        found = self.table[:, references]
+        return found if len(members) == found.shape[2] else found[:, :, members]
 
     def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:
         """Average the references' cells at combinations ``at`` (Q,) for members ``column``: (Q, 4).
@@ -175,6 +179,15 @@ class SparseWeights:
         dense = self.weights.new_zeros(len(sizes) * self.reference_count, 2)
         dense[member * self.reference_count + self.references] = self.weights
         return dense
+
+    def average_everywhere(self, table: Unfolding, doubt: float) -> Tensor:
+        """Average at all combinations for all members: (C, M, 4)."""
+        members = len(self.starts) - 1
+        dense = self._dense.view(members, self.reference_count, 2).transpose(0, 1).flatten(1)
+        total, mean = (
+            (cells @ dense).view(len(table), members, 2) for cells in (table.ones, table.values)
+        )
+        return (torch.stack([mean, total], dim=3) / (total + doubt)[..., None]).flatten(2)
 
     def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:
         """Average the references' cells, as ``DenseWeights.average`` does: (Q, 4).

@@ -31,9 +31,8 @@ from exchangeable.baselines.reference_weights import (
     DenseWeights,
     SparseWeights,
     Weights,
-    average_of,
 )
-from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
+from exchangeable.baselines.unfolding import Unfolding
 from exchangeable.runtime.threads import MIN_PARALLEL_CELLS, run_all
 
 NUMBERS_PER_CHUNK = 1 << 25
@@ -128,11 +127,7 @@ class Similarity:
         if isinstance(found, DenseWeights):
             return found, members
         chosen, column = members.unique(return_inverse=True)
-        return self._weights(chosen) if found is None else found.take(chosen), column
-
-    def for_new_member(self, axis: int, index: Tensor, residuals: Tensor) -> NewMemberSimilarity:
-        """Return the estimates for one new member of an axis, number 0 there, with these cells."""
-        return NewMemberSimilarity(self, axis, index, residuals)
+        return self.compare(chosen) if found is None else found.take(chosen), column
 
     def estimate(self, index: Tensor) -> Tensor:
         """Estimate cells (Q, D): mean and certainty by s, then by p: (Q, 4)."""
@@ -159,10 +154,10 @@ class Similarity:
             if isinstance(cached, DenseWeights):
                 weights, columns = cached, chosen[columns]
             else:
-                weights = self._weights(chosen) if cached is None else cached.take(chosen)
+                weights = self.compare(chosen) if cached is None else cached.take(chosen)
             result[positions] = weights.average(self.unfolded, at[positions], columns, self.doubt)
 
-        tasks = [partial(fill, part) for part in self._parts(len(members))]
+        tasks = [partial(fill, part) for part in self.parts(len(members))]
         run_all(tasks, len(queries), index.device)
         return result
 
@@ -192,8 +187,8 @@ class Similarity:
         estimates = self.residuals.new_empty(
             (len(self.unfolded), len(members), CHANNELS), dtype=None if wide else torch.float16
         )
-        for part in self._parts(len(members)):
-            weights = self._weights(members[part])
+        for part in self.parts(len(members)):
+            weights = self.compare(members[part])
             assert isinstance(weights, DenseWeights)
             estimates[:, part] = weights.average_everywhere(self.unfolded, self.doubt)
         return estimates
@@ -216,7 +211,7 @@ class Similarity:
         if pairs > MAX_CACHED_PAIRS:
             return None
         members = torch.arange(table.members, device=self.index.device)
-        tasks = [partial(self._weights, members[part]) for part in self._parts(table.members)]
+        tasks = [partial(self.compare, members[part]) for part in self.parts(table.members)]
         parts = run_all(tasks, len(self.residuals), self.index.device)
         return self.kind.joined(parts)  # type: ignore[arg-type]
 
@@ -225,7 +220,7 @@ class Similarity:
         """Whether all weights were computed already, or are at the next query."""
         return self.compares_all or "all_weights" in vars(self.compared or self)
 
-    def _parts(self, members: int) -> list[slice]:
+    def parts(self, members: int) -> list[slice]:
         """Cut members into parts that are compared at a time, so that memory stays small.
 
         Those of larger tables are two at least, one for each core.
@@ -243,92 +238,13 @@ class Similarity:
         """The kind of weights that suits the table."""
         return DenseWeights if self.unfolded.is_dense else SparseWeights
 
-    def _weights(self, members: Tensor) -> Weights:
+    def compare(self, members: Tensor) -> Weights:
         """Compare references with members (B,)."""
         if self.compared is not None:
-            return self.compared._weights(members)
+            return self.compared.compare(members)
         found = vars(self).get("all_weights")
         if found is not None:
             return found.take(members)
         table = self.unfolded
         mutual = len(members) == len(table.references) == table.members
         return self.kind.compare(table, table.cells_of(members), self.shrink, mutual=mutual)
-
-
-@dataclass(frozen=True, eq=False)
-class NewMemberSimilarity:
-    """Estimates for the cells of one new member, number 0 of its axis.
-
-    It is compared with all references. Members of other axes keep their similarities without
-    its cells, so that nothing is computed again.
-    """
-
-    before: Similarity
-    axis: int
-    """Axis of the new member."""
-    index: Tensor  # (E, D), its cells
-    residuals: Tensor
-
-    def estimate(self, index: Tensor) -> Tensor:
-        """Estimate cells (Q, D) of the new member, as ``Similarity.estimate`` does: (Q, 4)."""
-        before = self.before
-        result = self.residuals.new_zeros(len(index), CHANNELS)
-        if len(self.residuals) and len(before.residuals) and len(before.unfolded.references):
-            same_axis = self.axis == before.axis
-            estimate = self._from_similar_members if same_axis else self._from_other_axis
-            positions, estimates = estimate(index)
-            result[positions] = estimates
-        return result
-
-    def _from_similar_members(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Estimate by members similar to the new one: positions of known combinations, (., 4)."""
-        at = self.before.unfolded.combinations.find(index)
-        positions = (at != UNKNOWN).nonzero().squeeze(1)
-        column, before = torch.zeros_like(positions), self.before
-        estimates = self._weights.average(before.unfolded, at[positions], column, before.doubt)
-        return positions, estimates
-
-    @cached_property
-    def _weights(self) -> Weights:
-        """Weights of the references for the new member."""
-        table = self.before.unfolded
-        combination = table.combinations.find(self.index)
-        shared = combination != UNKNOWN
-        counts = torch.stack([shared.new_zeros(()), shared.sum()]).long()
-        sizes = counts.new_full((1,), len(combination))
-        cells = MemberCells(counts, combination[shared], self.residuals[shared], sizes)
-        return self.before.kind.compare(table, cells, self.before.shrink)
-
-    def _from_other_axis(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Estimate by references of another axis with which the new member has cells."""
-        before, table = self.before, self.before.unfolded
-        others = [axis for axis in range(len(before.shape)) if axis != before.axis]
-        combinations, combination = Combinations.of(self.index, others, before.shape)
-        row = self._rows(self.index[:, before.axis], table.row_of)
-        usable = row != UNKNOWN
-        rows, column = row[usable].unique(return_inverse=True)
-        cells = combination[usable], column
-        values = self.residuals.new_zeros(len(combinations), len(rows))
-        ones = torch.zeros_like(values)
-        values[cells], ones[cells] = self.residuals[usable], 1.0
-        at, member = combinations.find(index), index[:, before.axis]
-        inside = (member >= 0) & (member < table.members)
-        positions = ((at != UNKNOWN) & inside).nonzero().squeeze(1)
-        members, column = member[positions].unique(return_inverse=True)
-        estimates = self.residuals.new_empty(len(combinations), len(members), CHANNELS)
-        cached = before.all_weights
-        every = torch.arange(len(members), device=members.device)
-        for part in before._parts(len(members)):
-            chosen = members[part]
-            if cached is None:
-                weights = before._weights(chosen).between(rows, every[: len(chosen)])
-            else:
-                weights = cached.between(rows, chosen)
-            estimates[:, part] = average_of(ones.T, values.T, weights, before.doubt)
-        return positions, estimates[at[positions], column]
-
-    @staticmethod
-    def _rows(members: Tensor, row_of: Tensor) -> Tensor:
-        """Rows of members among the references, UNKNOWN for others."""
-        inside = (members >= 0) & (members < len(row_of))
-        return torch.where(inside, row_of[members.clamp(0, len(row_of) - 1)], UNKNOWN)

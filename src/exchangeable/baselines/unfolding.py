@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -159,6 +159,17 @@ class Unfolding:
         return len(self.starts) - 1
 
     @cached_property
+    def by_combination(self) -> Unfolding:
+        """The same table with sparse matrices, combinations by references: for a few members."""
+        if not self.is_dense:
+            return self
+        row, column = self.ones.nonzero().T
+        kinds = [table[row, column] for table in (self.values, self.squares, self.ones)]
+        shape = (len(self), len(self.references))
+        values, squares, ones = sparse(column, row, kinds, shape)
+        return replace(self, values=values, squares=squares, ones=ones)
+
+    @cached_property
     def reference_roots(self) -> Tensor:
         """One over the root of the number of each reference's cells: (S,)."""
         return self.starts.diff()[self.references].to(self.cell_values).clamp(min=1).rsqrt()
@@ -177,6 +188,23 @@ class Unfolding:
         starts, positions = positions_of_rows(self.starts, members)
         found = self.cell_combinations[positions], self.cell_values[positions]
         return MemberCells(starts, *found, starts.diff(), members)
+
+    def new_cells(self, index: Tensor, axis: int, values: Tensor, count: int) -> MemberCells:
+        """Return the cells (E, D) of ``count`` new members of an axis, at known combinations."""
+        if count > 1:
+            permutation = index[:, axis].argsort(stable=True)
+            index, values = index[permutation], values[permutation]
+        combination, member = self.combinations.find(index), index[:, axis]
+        shared = combination != UNKNOWN
+        found = member[shared].bincount(minlength=count)
+        starts = torch.cat([found.new_zeros(1), found.cumsum(0)])
+        sizes = member.bincount(minlength=count)
+        return MemberCells(starts, combination[shared], values[shared], sizes)
+
+    def find_rows(self, members: Tensor) -> Tensor:
+        """Return the rows of members among the references, UNKNOWN for others: (B,)."""
+        inside = (members >= 0) & (members < self.members)
+        return torch.where(inside, self.row_of[members.clamp(0, self.members - 1)], UNKNOWN)
 
     def columns_of(
         self, cells: MemberCells, dtype: torch.dtype

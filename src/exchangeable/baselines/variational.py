@@ -68,16 +68,18 @@ class FittedFactors:
         )
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
-    def for_new_member(self, axis: int, index: Index, values: Floats) -> FittedFactors | None:
-        """Replace an axis by one new member, number 0 there, solved from its cells (E, D).
+    def for_new_members(
+        self, axis: int, index: Index, values: Floats, count: int = 1
+    ) -> FittedFactors | None:
+        """Replace an axis by ``count`` new members, each solved from its own of the cells (E, D).
 
-        Nothing else is solved again, and only members that share its cells are read.
+        Nothing else is solved again, and only members that share their cells are read.
         None where all values are equal: there is no scale for new ones.
         """
         if self.scale == 0:
             return None
         y = torch.from_numpy(self._standard(values))
-        posterior = self.posterior.for_new_member(axis, torch.from_numpy(index), y)
+        posterior = self.posterior.for_new_members(axis, torch.from_numpy(index), y, count=count)
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
     def _standard(self, values: Floats) -> Floats:

@@ -131,7 +131,9 @@ class Answers(Estimator):
     ) -> Any:
         """Return the ``n`` best unseen cells of a member, best first, with an 80 % interval.
 
-        A list or array of known members gets a list each, with their labels in the first column.
+        A list or array of members gets a list each, with their labels in the first column. Known
+        ones need no ``ratings``; new ones have them in a frame with a column for their axis too, or
+        as a mapping from each to its own, and each is answered as if it had come alone.
         One that is not known and has neither ``ratings`` nor ``features`` gets the list of somebody
         unknown, with a warning.
         ``ratings`` are cells of the member that are taken into account and not kept: a mapping

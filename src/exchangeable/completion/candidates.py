@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Floats, Index, cell_keys
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
 from exchangeable.completion.inputs import suggest_label
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, column_of_label
 from exchangeable.errors import InputError
-from exchangeable.predictors.base import COVERAGE, Predictor, best_cells, interval_ends
+from exchangeable.predictors.base import COVERAGE, Predictor, interval_ends
+from exchangeable.predictors.best import best_of_members, members_per_read
 from exchangeable.predictors.ranking import RankingPredictor
 
 MAX_CANDIDATES = 20_000_000
@@ -115,39 +117,61 @@ class Candidates:
             )
         return cls(axis, tuple(choices))
 
-    def cells(self, code: int) -> Index:
-        """Return the cells of a member: (K, D)."""
-        own = np.array([code], dtype=np.int64)
-        choices = [own if number == self.axis else c for number, c in enumerate(self.choices)]
-        grids = np.meshgrid(*choices, indexing="ij")
-        return np.stack([grid.ravel() for grid in grids], axis=1)
+    def __len__(self) -> int:
+        """Return the number of cells of each member."""
+        return math.prod(len(c) for number, c in enumerate(self.choices) if number != self.axis)
+
+    def cells(self, codes: Index) -> Index:
+        """Return the cells of members (B,), one member after the other: (B K, D)."""
+        others = [c for number, c in enumerate(self.choices) if number != self.axis]
+        grids = np.meshgrid(codes, *others, indexing="ij")
+        columns = [grid.ravel() for grid in grids]
+        columns.insert(self.axis, columns.pop(0))
+        return np.stack(columns, axis=1)
+
+    def find(self, cells: Index) -> tuple[Index, Mask]:
+        """Return the position of cells (E, D) among those of their member, and which are there."""
+        position = np.zeros(len(cells), dtype=np.int64)
+        inside = np.ones(len(cells), dtype=bool)
+        for number, codes in enumerate(self.choices):
+            if number == self.axis:
+                continue
+            at = np.searchsorted(codes, cells[:, number]).clip(max=len(codes) - 1)
+            inside &= codes[at] == cells[:, number]
+            position = position * len(codes) + at
+        return position, inside
 
 
 def find_best(
     predictor: Predictor,
-    table: Table,
     candidates: Candidates,
     members: Index,
     n: int,
-    cells_of: Callable[[int], Index] | None,
+    seen: Callable[[Index], Index] | None,
     bonus: Callable[[Index], Floats] | None = None,
 ) -> Recommendations:
     """Find the best cells of members (B,), ``UNKNOWN`` for strangers, that they do not have.
 
-    ``cells_of`` gives the cells of a member; None: what it has is listed too. ``bonus`` gives what
-    is added to the means of cells where they are compared.
+    ``seen`` gives the cells that members (B',) have, with places among these on their axis; None:
+    what they have is listed too. ``bonus`` gives what is added to the means of cells where they are
+    compared.
     """
     axis, parts = candidates.axis, []
-    for place, code in enumerate(members.tolist()):
-        cells = candidates.cells(code)
-        if cells_of is not None:
-            keys = cell_keys(cells_of(code), table.shape)
-            cells = cells[~np.isin(cell_keys(cells, table.shape), keys)]
+    size = members_per_read(len(candidates))
+    for start in range(0, len(members), size):
+        block = members[start : start + size]
+        cells = candidates.cells(block)
+        allowed = np.ones((len(block), len(candidates)), dtype=bool)
+        if seen is not None:
+            own = seen(block)
+            position, inside = candidates.find(own)
+            allowed[own[inside, axis], position[inside]] = False
         added = None if bonus is None else bonus(cells)
         statistics = interval_ends(COVERAGE)
-        best, (mean, low, high) = best_cells(predictor, cells, n, *statistics, bonus=added)
-        of_member = np.full(len(best), place)
-        parts.append(Recommendations(axis, cells[best], mean, low, high, of_member))
+        best = best_of_members(predictor, cells, allowed, n, *statistics, bonus=added)
+        place = start + best.positions // len(candidates)
+        mean, low, high = best.columns
+        parts.append(Recommendations(axis, cells[best.positions], mean, low, high, place))
     return Recommendations.joined(axis, parts)
 
 

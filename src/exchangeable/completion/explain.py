@@ -169,7 +169,7 @@ def _member_reader(
     features = _features_of_member(fitted, axis, int(cell[axis]))
 
     def read(kept: Mask) -> Predictor | None:
-        return predictor.for_new_member(axis, index[kept], cells.values[own[kept]], features)
+        return predictor.for_new_members(axis, index[kept], cells.values[own[kept]], features)
 
     query = cell[None].copy()
     query[0, axis] = 0

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from exchangeable.arrays.cells import Cells, Floats
+from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines import BASELINES
 from exchangeable.completion.select import candidates_for, compare_models, predict_and_rank
 from exchangeable.data.features import TableFeatures, with_described_members
@@ -95,6 +95,32 @@ class Fitted:
     """Cells that came since all of them were read together."""
     features: TableFeatures = field(default_factory=TableFeatures)
     """Features of the members."""
+
+    def cells_of_members(self, axis: int, codes: Index) -> Index:
+        """Return the observed cells of members (B,), with places among these on their axis.
+
+        A stranger has none.
+        """
+        permutation, starts = self._rows_by_member(axis)
+        known = np.where(codes < 0, 0, codes)
+        sizes = np.where(codes < 0, 0, starts[known + 1] - starts[known])
+        ends = np.cumsum(sizes)
+        rows = np.repeat(starts[known] - ends + sizes, sizes) + np.arange(sizes.sum())
+        cells = self.table.index[permutation[rows]]
+        cells[:, axis] = np.repeat(np.arange(len(codes)), sizes)
+        return cells[~np.isnan(self.table.values[permutation[rows]])]
+
+    def _rows_by_member(self, axis: int) -> tuple[Index, Index]:
+        """Return the rows of the table sorted by member, and where each member's begin: kept."""
+        if axis not in self._sorted_rows:
+            member, size = self.table.index[:, axis], self.table.shape[axis]
+            starts = np.concatenate([[0], np.bincount(member, minlength=size).cumsum()])
+            self._sorted_rows[axis] = np.argsort(member, kind="stable"), starts
+        return self._sorted_rows[axis]
+
+    @cached_property
+    def _sorted_rows(self) -> dict[int, tuple[Index, Index]]:
+        return {}
 
     @cached_property
     def exposure(self) -> RankingPredictor:

@@ -121,7 +121,7 @@ class Imputer(Estimator):
         for row in np.flatnonzero(~known.all(axis=1)):
             own = np.flatnonzero(known[row] & (codes != UNKNOWN))
             cells = np.stack([np.zeros_like(own), codes[own]], axis=1)
-            predictor = fitted.predictor.for_new_member(0, cells, values[row, own])
+            predictor = fitted.predictor.for_new_members(0, cells, values[row, own])
             if predictor is None:
                 return self._fill_together(values)
             missing = np.flatnonzero(~known[row])

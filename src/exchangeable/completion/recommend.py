@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index, cell_keys
+from exchangeable.arrays.cells import UNKNOWN, Cells, Floats, Index
 from exchangeable.completion.candidates import (
     Candidates,
     Recommendations,
@@ -24,17 +25,21 @@ from exchangeable.completion.inputs import (
     check_number,
     check_type,
     find_axis,
-    is_many,
     suggest_label,
 )
+from exchangeable.completion.ratings import (
+    VALUE,
+    check_distinct,
+    check_new_members,
+    encode_ratings,
+    encode_ratings_of_many,
+)
 from exchangeable.completion.update import read_new_cells, refresh, update
-from exchangeable.data.frames import frame_of
-from exchangeable.data.numerals import Numerals
 from exchangeable.data.options import Duplicates
-from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of, column_of_label
 from exchangeable.errors import InputError
 from exchangeable.predictors.base import MEAN, read_predictions
+from exchangeable.predictors.best import members_per_read
 from exchangeable.predictors.ranking import RankingPredictor
 
 
@@ -79,21 +84,10 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
     if query.ratings is None:
         return _find_best(fitted, query, axis, np.array([code]))
     labels, rated, values = encode_ratings(table, member, axis, query.ratings)
-    # Only a new member's own cells are computed, and nothing of its axis is copied.
-    ranks = isinstance(fitted.predictor, RankingPredictor)
-    if code == UNKNOWN and (ranks or table.scale.kind != "positives"):
-        table.scale.check(values)
-        if len(values):
-            check_size(values)
-        check_distinct(table, rated, axis)
-        predictor = fitted.predictor.for_new_member(axis, rated, values, row)
-        if predictor is not None:
-            own = replace(fitted, predictor=predictor)
-            exposure = None
-            if query.exposure:
-                exposure = fitted.exposure.for_new_member(axis, rated, np.ones(len(rated)))
-            if exposure is not None or not query.exposure:
-                return _find_best(own, query, axis, np.array([0]), rated, exposure)
+    if code == UNKNOWN:
+        found = _recommend_to_new(fitted, query, axis, rated, values, features=row)
+        if found is not None:
+            return found
     if row is not None:
         raise InputError(
             f"features of a new member are read by pretrained and residual models, where memory "
@@ -103,18 +97,26 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
         return recommend(fitted, replace(query, ratings=None))
     added = read_new_cells(table, labels, values, query.duplicates)
     extended = update(fitted, added)
-    if ranks and axis != 0:  # items are known to rankers only once they have read them
+    if (
+        isinstance(fitted.predictor, RankingPredictor) and axis != 0
+    ):  # items are known to rankers only once they have read them
         extended = refresh(extended)
     return recommend(extended, replace(query, ratings=None))
 
 
 def recommend_to_many(fitted: Fitted, members: pl.Series, query: RecommendQuery) -> Recommendations:
-    """Find the ``n`` best unseen cells of each of many members, all of them known."""
-    if query.ratings is not None or query.features is not None:
-        raise InputError("ratings and features are those of one member, but there are several")
+    """Find the ``n`` best unseen cells of each of many members.
+
+    All of them are known, or all are new and have ``ratings``.
+    """
+    if query.features is not None:
+        raise InputError("features are those of one member, but there are several")
     axis = find_axis(fitted.table, query.axis)
     codes = fitted.table.vocabularies[axis].encode(members)
     unknown = codes == UNKNOWN
+    if query.ratings is not None:
+        check_new_members(fitted.table, axis, members, codes)
+        return _recommend_with_ratings(fitted, query, axis, members)
     if unknown.any():
         name, label = fitted.table.axes[axis], members[int(unknown.argmax())]
         check_type(fitted.table, axis, label)
@@ -126,6 +128,68 @@ def recommend_to_many(fitted: Fitted, members: pl.Series, query: RecommendQuery)
     return _find_best(fitted, query, axis, codes)
 
 
+def _recommend_with_ratings(
+    fitted: Fitted, query: RecommendQuery, axis: int, members: pl.Series
+) -> Recommendations:
+    """Find the best cells of many new members, each from its own ratings."""
+    labels, rated, values = encode_ratings_of_many(fitted.table, members, axis, query.ratings)
+    found = _recommend_to_new(fitted, query, axis, rated, values, count=len(members))
+    if found is not None:
+        return found
+    parts = []
+    others = [name for number, name in enumerate(fitted.table.axes) if number != axis]
+    frame = labels.select(others).with_columns(pl.Series(VALUE, values))
+    for place, label in enumerate(members):
+        own = frame.filter(pl.Series(rated[:, axis] == place))
+        part = recommend(fitted, replace(query, member=label, ratings=own))
+        parts.append(replace(part, member=np.full(len(part.member), place)))
+    return Recommendations.joined(axis, parts)
+
+
+def _recommend_to_new(
+    fitted: Fitted,
+    query: RecommendQuery,
+    axis: int,
+    rated: Index,
+    values: Floats,
+    *,
+    count: int = 1,
+    features: Tensor | None = None,
+) -> Recommendations | None:
+    """Find the best cells of ``count`` new members from their own cells (E, D) alone.
+
+    Nothing of their axis is copied. None where that needs the other cells too.
+    """
+    table = fitted.table
+    if table.scale.kind == "positives" and not isinstance(fitted.predictor, RankingPredictor):
+        return None
+    table.scale.check(values)
+    if len(values):
+        check_size(values)
+    check_distinct(table, rated, axis, count)
+    candidates = Candidates.of(table, axis, query.given, query.among, query.exclude)
+    size, parts = members_per_read(len(candidates)), []
+    for start in range(0, count, size):
+        block = np.arange(min(size, count - start))
+        cells = (rated[:, axis] >= start) & (rated[:, axis] < start + size)
+        own, exposure = rated[cells], None
+        own[:, axis] -= start
+        among = axis, own, values[cells], features
+        predictor = fitted.predictor.for_new_members(*among, count=len(block))
+        if predictor is None:
+            return None
+        if query.exposure:
+            ones = np.ones(len(own))
+            exposure = fitted.exposure.for_new_members(axis, own, ones, count=len(block))
+            if exposure is None:
+                return None
+        found = _find_best(
+            replace(fitted, predictor=predictor), query, axis, block, own, exposure, candidates
+        )
+        parts.append(replace(found, member=found.member + start))
+    return Recommendations.joined(axis, parts)
+
+
 def _find_best(
     fitted: Fitted,
     query: RecommendQuery,
@@ -133,39 +197,23 @@ def _find_best(
     codes: Index,
     seen: Index | None = None,
     exposure: RankingPredictor | None = None,
+    candidates: Candidates | None = None,
 ) -> Recommendations:
     """Find the best cells of members, without those ``seen``: by default their own."""
     check_number(query.n)
-    table = fitted.table
-    candidates = Candidates.of(table, axis, query.given, query.among, query.exclude)
-    predictor = fitted.predictor
+    table, predictor = fitted.table, fitted.predictor
+    if candidates is None:
+        candidates = Candidates.of(table, axis, query.given, query.among, query.exclude)
     bonus = None
     if query.exposure:
         bonus = _bonus(query.exposure, exposure or fitted.exposure, fitted.cells)
     if isinstance(predictor, RankingPredictor) and axis == 0:
         unseen = not query.include_seen
         return find_best_by_ranker(predictor, candidates, codes, query.n, unseen=unseen)
-    cells_of = None
+    cells_of: Callable[[Index], Index] | None = None
     if not query.include_seen:
-        cells_of = _cells_by_member(table, axis, codes) if seen is None else lambda _: seen
-    return find_best(predictor, table, candidates, codes, query.n, cells_of, bonus)
-
-
-def _cells_by_member(table: Table, axis: int, members: Index) -> Callable[[int], Index]:
-    """Return a function from a member's code to its observed cells; a stranger has none."""
-    index, values = table.index, table.values
-    if len(members) > 1:
-        permutation = np.argsort(index[:, axis], kind="stable")
-        codes = index[permutation, axis]
-
-    def cells_of(code: int) -> Index:
-        if len(members) == 1:  # sorting all cells would take longer than finding its own
-            rows = np.flatnonzero(index[:, axis] == code)
-        else:
-            rows = permutation[slice(*np.searchsorted(codes, [code, code + 1]))]
-        return index[rows[~np.isnan(values[rows])]]
-
-    return cells_of
+        cells_of = partial(fitted.cells_of_members, axis) if seen is None else lambda _: seen
+    return find_best(predictor, candidates, codes, query.n, cells_of, bonus)
 
 
 def _bonus(exposure: float, chances: RankingPredictor, cells: Cells) -> Callable[[Index], Floats]:
@@ -192,77 +240,3 @@ def encode_features(fitted: Fitted, axis: int, features: Mapping[str, Any]) -> T
         )
     columns = [column_of(str(name), [own]) for name, own in features.items()]
     return torch.from_numpy(described.encode(pl.DataFrame(columns)))
-
-
-def encode_ratings(
-    table: Table, member: Any, axis: int, ratings: Any
-) -> tuple[pl.DataFrame, Index, Floats]:
-    """Read cells of one member from a mapping or a frame: labels, coordinates and values.
-
-    The member itself gets the coordinate 0.
-    """
-    others = [name for n, name in enumerate(table.axes) if n != axis]
-    labels, values = _split_ratings(others, ratings, table.scale.kind == "positives")
-    if not np.isfinite(values).all():
-        row = int((~np.isfinite(values)).argmax())
-        rated = ", ".join(repr(column[row]) for column in labels.values())
-        raise InputError(f"the rating of {rated} must be a finite number, but is {values[row]}")
-    index = np.zeros((len(values), table.order), dtype=np.int64)
-    for name, column in labels.items():
-        if column.dtype.is_nested():
-            raise InputError(
-                f"ratings must be of labels of {name}, numbers, texts or dates, but are of "
-                f"{column.dtype}"
-            )
-        vocabulary = table.vocabularies[table.axes.index(name)]
-        codes = vocabulary.encode(column)
-        index[:, table.axes.index(name)] = codes
-        if (codes == UNKNOWN).any():
-            label = column[int((codes == UNKNOWN).argmax())]
-            hint = suggest_label(vocabulary, label)
-            raise InputError(f"ratings must be of known {name}, but {label!r} is not known{hint}")
-    labels[table.axes[axis]] = column_of("member", [member] * len(values))
-    return pl.DataFrame({name: labels[name] for name in table.axes}), index, values
-
-
-def _split_ratings(
-    axes: list[str], ratings: Any, positives: bool
-) -> tuple[dict[str, pl.Series], Floats]:
-    """Split ratings into labels by axis, and values; a list of labels is one of positives."""
-    if is_many(ratings) and len(axes) == 1 and positives and np.ndim(ratings) == 1:
-        labels = {axes[0]: column_of(axes[0], ratings)}
-        return labels, np.ones(len(ratings))
-    if isinstance(ratings, Mapping):
-        if len(axes) != 1:
-            raise InputError(
-                f"ratings must be a frame with columns {', '.join(axes)} and values, but are "
-                f"a mapping"
-            )
-        labels = {axes[0]: column_of(axes[0], list(ratings))}
-        values = Numerals().convert("ratings", column_of("rating", ratings.values()))
-    else:
-        frame, _ = frame_of(ratings)
-        if len(frame.columns) != len(axes) + 1:
-            raise InputError(
-                f"ratings must have columns {', '.join(axes)} and values, but have {frame.columns}"
-            )
-        names = axes if set(axes) <= set(frame.columns) else frame.columns[: len(axes)]
-        labels = {axis: frame[name] for axis, name in zip(axes, names, strict=True)}
-        (value,) = set(frame.columns) - set(names)
-        values = Numerals().convert("ratings", frame[value])
-    return labels, values.to_numpy(writable=True)
-
-
-def check_distinct(table: Table, rated: Index, axis: int) -> None:
-    """Raise if a member has two values for the same cell."""
-    keys, first, counts = np.unique(
-        cell_keys(rated, table.shape), return_index=True, return_counts=True
-    )
-    if len(keys) < len(rated):
-        repeated = rated[first[counts.argmax()]]
-        labels = [
-            str(vocabulary.decode(repeated[number : number + 1])[0])
-            for number, vocabulary in enumerate(table.vocabularies)
-            if number != axis
-        ]
-        raise InputError(f"every cell may be rated once, but {', '.join(labels)} comes again")

@@ -18,11 +18,11 @@ from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.baselines import gaussian
 from exchangeable.baselines.variational import Bias, VariationalFactorization
-from exchangeable.models.closed_form import BIASES
 from exchangeable.predictors.base import Predictor, score_predictions
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
+from exchangeable.prior.closed_form import BIASES
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 

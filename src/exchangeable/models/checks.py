@@ -34,11 +34,12 @@ def check_extension(observed: ExchangeableArray, shape: tuple[int, ...]) -> None
         )
 
 
-def check_new_member(observed: ExchangeableArray, axis: int, shape: tuple[int, ...]) -> None:
-    """Raise unless a new member of ``axis`` is alone on it, in a table otherwise of ``shape``."""
-    expected = tuple(1 if a == axis else size for a, size in enumerate(shape))
-    if observed.shape != expected:
+def check_new_members(observed: ExchangeableArray, axis: int, shape: tuple[int, ...]) -> None:
+    """Raise unless cells are of new members of ``axis``, in a table otherwise of ``shape``."""
+    others = tuple("any" if a == axis else size for a, size in enumerate(shape))
+    sizes = tuple("any" if a == axis else size for a, size in enumerate(observed.shape))
+    if sizes != others:
         raise ValueError(
-            f"the cells of a new member of axis {axis} must come in an array of shape "
-            f"{expected}, but come in one of shape {observed.shape}"
+            f"the cells of new members of axis {axis} must come in an array of the shape {shape} "
+            f"on other axes, but come in one of shape {observed.shape}"
         )

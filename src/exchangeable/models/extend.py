@@ -56,7 +56,7 @@ def extend_pools(
     return tuple(new_pools), tuple(new_readouts)
 
 
-def read_new_member(
+def read_new_members(
     layers: Layers,
     readouts: Sequence[LayerReadout],
     axis: int,
@@ -64,9 +64,9 @@ def read_new_member(
     values: Tensor,
     features: FeatureTensors | None,
 ) -> tuple[LayerReadout, ...]:
-    """Return readouts with the groups of one new member of ``axis`` in place of all others of it.
+    """Return readouts with the groups of new members of ``axis`` in place of all others of it.
 
-    The readouts of groups on other axes stay as they are.
+    The readouts of groups on other axes stay as they are, so new members do not see one another.
     """
     new_readouts = []
     for level, (layer, readout) in enumerate(zip(layers, readouts, strict=True)):
@@ -79,12 +79,12 @@ def read_new_member(
     return tuple(new_readouts)
 
 
-def new_member_group_index(old: GroupIndex, axis: int, cells: Support) -> GroupIndex:
-    """Number the groups of a table with one member of ``axis``, from its cells.
+def new_members_group_index(old: GroupIndex, axis: int, cells: Support) -> GroupIndex:
+    """Number the groups of a table with new members of ``axis``, from their cells.
 
     Combinations of other axes are those of ``old``.
     """
-    empty = old.with_single_member(axis)
+    empty = old.with_new_members(axis, cells.shape[axis])
     filled = empty.extended(cells.index, cells.shape)
     keys = {axes: (filled if axis in axes else empty).keys[axes] for axes in empty.keys}
     return GroupIndex(empty.shape, keys)
@@ -112,7 +112,7 @@ def _append(old: Tensor | None, new: Tensor | None) -> Tensor | None:
 def replace_features(
     features: FeatureTensors | None, axis: int, new: FeatureTensors | None
 ) -> FeatureTensors | None:
-    """Return the features with those of ``axis`` replaced by one new member's."""
+    """Return the features with those of ``axis`` replaced by new members'."""
     if features is None:
         return None
     added = new or (None,) * len(features)

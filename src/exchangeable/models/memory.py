@@ -3,7 +3,7 @@
     condition        observed cells -> the pools of every layer
     read             memory + queried cells -> outputs, in chunks of any size
     extend           memory + new cells -> memory; cells observed before are not run again
-    for_new_member   memory + the cells of one new member -> memory to read that member from
+    for_new_members  memory + the cells of new members -> memory to read these from, each alone
     predict_hidden   cells, some of which are hidden -> outputs for these, given the others
 
 Observed cells write and queried cells only read, so a prediction depends on no other query.
@@ -22,12 +22,12 @@ from torch import Generator, Tensor, nn
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.groups import GroupIndex
 from exchangeable.arrays.support import Support
-from exchangeable.models.checks import check_extension, check_new_member, check_queries
+from exchangeable.models.checks import check_extension, check_new_members, check_queries
 from exchangeable.models.extend import (
     append_features,
     extend_pools,
-    new_member_group_index,
-    read_new_member,
+    new_members_group_index,
+    read_new_members,
     replace_features,
 )
 from exchangeable.models.prior_channels import (
@@ -281,7 +281,7 @@ class MemoryModel(nn.Module):
         )
         return Memory(group_index, pools, readouts, all_features, prior)
 
-    def for_new_member(
+    def for_new_members(
         self,
         memory: Memory,
         axis: int,
@@ -290,19 +290,20 @@ class MemoryModel(nn.Module):
         *,
         prior: PriorFunction | None = None,
     ) -> Memory:
-        """Return a memory for one new member of ``axis``, number 0 there, from its own cells.
+        """Return a memory for new members of ``axis``, each from its own cells alone.
 
-        All pools but its own stay as they are, and nothing is copied, however large they are:
-        its cells read the pools of the other axes, to which ``extend`` would add them.
-        ``prior`` is one that includes the member.
+        ``observed`` has as many members on that axis as are new. All pools but theirs stay as they
+        are, and nothing is copied, however large they are: their cells read the pools of the other
+        axes, to which ``extend`` would add them. So new members do not see one another. ``prior``
+        is one that includes them.
         """
-        check_new_member(observed, axis, memory.shape)
+        check_new_members(observed, axis, memory.shape)
         self._check_memory(memory)
-        group_index = new_member_group_index(memory.group_index, axis, observed.support)
+        group_index = new_members_group_index(memory.group_index, axis, observed.support)
         all_features = replace_features(memory.features, axis, features)
         cells = observed.support.indexed_by(group_index)
         values = self._start(observed, cells, all_features, prior)
-        readouts = read_new_member(
+        readouts = read_new_members(
             list(self.layers), memory.readouts, axis, cells, values, all_features
         )
         return Memory(group_index, (), readouts, all_features, prior)

@@ -55,13 +55,19 @@ class Predictor(Protocol):
         """Read all cells together."""
         ...
 
-    def for_new_member(
-        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    def for_new_members(
+        self,
+        axis: int,
+        index: Index,
+        values: Floats,
+        features: Tensor | None = None,
+        *,
+        count: int = 1,
     ) -> Predictor | None:
-        """Predict for one new member, number 0 of its axis, from its cells (E, D) alone.
+        """Predict for ``count`` new members of an axis, each from its own cells (E, D) alone.
 
-        ``features`` (1, F) are its own, where the table has any. None where that needs the other
-        cells too.
+        They are numbered from 0 on. ``features`` (B, F) are their own, where the table has any.
+        None where that needs the other cells too.
         """
         ...
 
@@ -108,7 +114,7 @@ def read_predictions(
     columns: list[list[Floats]] = [[] for _ in statistics]
     for _, distribution in predict_chunks(predictor, index, times):
         for column, statistic in zip(columns, statistics, strict=True):
-            column.append(_to_numpy(statistic(distribution)))
+            column.append(to_numpy(statistic(distribution)))
     return [np.concatenate(column) for column in columns]
 
 
@@ -124,7 +130,7 @@ def score_predictions(
     for rows, distribution in predict_chunks(predictor, index, times):
         truth = torch.from_numpy(values[rows])
         for column, statistic in zip(columns, statistics, strict=True):
-            column.append(_to_numpy(statistic(distribution, truth)))
+            column.append(to_numpy(statistic(distribution, truth)))
     return [np.concatenate(column) for column in columns]
 
 
@@ -139,45 +145,12 @@ def sample_predictions(
     every = torch.tensor(levels, dtype=torch.float64)
     draws = np.empty_like(uniform)
     for rows, distribution in predict_chunks(predictor, index, times):
-        draws[:, rows] = _to_numpy(
+        draws[:, rows] = to_numpy(
             draw_values(distribution, every, torch.from_numpy(uniform[:, rows]))
         )
     return draws
 
 
-def best_cells(
-    predictor: Predictor,
-    index: Index,
-    n: int,
-    *statistics: Statistic,
-    bonus: Floats | None = None,
-) -> tuple[Index, list[Floats]]:
-    """Positions of the ``n`` cells (Q, D) with the highest means; these means, and statistics.
-
-    A ``bonus`` (Q,) is added to the means where cells are compared.
-    """
-    positions: list[Index] = []
-    ranks: list[Floats] = []
-    columns: list[list[Floats]] = [[] for _ in range(1 + len(statistics))]
-    for rows, distribution in predict_chunks(predictor, index):
-        means = _to_numpy(distribution.mean())
-        rank = means if bonus is None else means + bonus[rows]
-        best = _highest(rank, n)
-        positions.append(rows.start + best)
-        ranks.append(rank[best])
-        columns[0].append(means[best])
-        few = distribution.take(torch.from_numpy(best))  # of all it would take most of the time
-        for column, statistic in zip(columns[1:], statistics, strict=True):
-            column.append(_to_numpy(statistic(few)))
-    joined = [np.concatenate(column) for column in columns]
-    best = _highest(np.concatenate(ranks), n)
-    return np.concatenate(positions)[best], [column[best] for column in joined]
-
-
-def _highest(means: Floats, n: int) -> Index:
-    # Rounded, so that cells that are equal but for the last bits keep the sequence of their labels.
-    return np.argsort(-np.round(means, 9), kind="stable")[:n]
-
-
-def _to_numpy(statistic: Tensor) -> Floats:
+def to_numpy(statistic: Tensor) -> Floats:
+    """Return a statistic as numbers of 64 bits."""
     return statistic.double().cpu().numpy()

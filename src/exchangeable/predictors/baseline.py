@@ -48,11 +48,17 @@ class BaselinePredictor:
     def refreshed(self, cells: Cells) -> BaselinePredictor:
         return replace(self, fitted=self.baseline.fit(cells))
 
-    def for_new_member(
-        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    def for_new_members(
+        self,
+        axis: int,
+        index: Index,
+        values: Floats,
+        features: Tensor | None = None,
+        *,
+        count: int = 1,
     ) -> BaselinePredictor | None:
-        solve = getattr(self.fitted, "for_new_member", None)
-        fitted = None if solve is None else solve(axis, index, values)
+        solve = getattr(self.fitted, "for_new_members", None)
+        fitted = None if solve is None else solve(axis, index, values, count)
         return None if fitted is None else replace(self, fitted=fitted)
 
     def factors(self) -> tuple[Floats, ...]:

@@ -18,13 +18,10 @@ from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index, Mask
 from exchangeable.arrays.support import Support
 from exchangeable.models.factors import read_factors
-from exchangeable.models.later_cells import UpdatedSimilarity
 from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
-from exchangeable.models.presence import find_unseen
-from exchangeable.models.prior import Holdout, Prior, fit_prior
-from exchangeable.models.side_information import SideInformation
-from exchangeable.models.trust import FOLDS
+from exchangeable.models.prior_fit import fit_prior
+from exchangeable.predictors.best import RoughPredictions
 from exchangeable.predictors.spare_members import (
     features_with_spare,
     padded_with_zeros,
@@ -34,12 +31,18 @@ from exchangeable.predictors.spare_members import (
 )
 from exchangeable.predictors.state import (
     PREFIX,
+    can_store,
     has_state,
     read_all_unseen,
     state_from_parts,
     state_to_parts,
 )
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
+from exchangeable.prior.fit import Holdout
+from exchangeable.prior.presence import find_unseen
+from exchangeable.prior.prior import Prior
+from exchangeable.prior.side_information import SideInformation
+from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -121,8 +124,7 @@ class ModelPredictor:
         return self.trained.model.device
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
-        spare = np.array(self.memory.shape) - 1
-        coordinates = torch.from_numpy(np.where(index < 0, spare, index))
+        coordinates = self._coordinates(index)
         first, last = self.processes.share(len(index))
         queries = Support(coordinates[first:last].to(self.device), self.memory.shape)
         memory = self.memory
@@ -133,6 +135,31 @@ class ModelPredictor:
             outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
         outputs = self.processes.all_gather(outputs, len(index))
         return self._decode(outputs.double().cpu(), coordinates)
+
+    def _coordinates(self, index: Index) -> Tensor:
+        """Return the cells with the spare member for unknown ones: (Q, D)."""
+        spare = np.array(self.memory.shape) - 1
+        return torch.from_numpy(np.where(index < 0, spare, index))
+
+    def rough_predictions(self, index: Index) -> RoughPredictions | None:
+        """Predict means of cells (Q, D) by the prior, and any of them by the model, on demand."""
+        prior = self.prior
+        if prior is None or self.processes.size > 1:
+            return None
+        coordinates = self._coordinates(index).to(self.device)
+        with torch.inference_mode(), one_thread(self.device):
+            means, estimates = prior.estimate_means(coordinates)
+
+        def read(positions: Tensor) -> Distribution:
+            cells, at = coordinates[positions], positions.to(self.device)
+            with torch.inference_mode(), one_thread(self.device):
+                channels = prior.channels_of(estimates.take(at), cells)
+                memory = replace(self.memory, prior=lambda _: channels)
+                queries = Support(cells, self.memory.shape)
+                outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
+            return self._decode(outputs.double().cpu(), cells.cpu())
+
+        return RoughPredictions((means * self.stats.deviation + self.stats.mean).cpu(), read)
 
     def _decode(self, outputs: Tensor, coordinates: Tensor) -> Distribution:
         """Decode outputs (Q, O) of cells; of members without cells apart from others."""
@@ -241,53 +268,49 @@ class ModelPredictor:
         )
         return replace(predictor, calibration=self.calibration)
 
-    def for_new_member(
-        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    def for_new_members(
+        self,
+        axis: int,
+        index: Index,
+        values: Floats,
+        features: Tensor | None = None,
+        *,
+        count: int = 1,
     ) -> ModelPredictor | None:
         if self.needs_refit(replaced=False):
             return None
-        shape = tuple(1 if a == axis else size for a, size in enumerate(self.memory.shape))
+        shape = tuple(count if a == axis else size for a, size in enumerate(self.memory.shape))
         observed = Cells(index, values, shape, self.stats.scale).to_array()
-        with torch.inference_mode():
+        with torch.inference_mode(), one_thread(self.device):
             channels = observed.map_values(encoder(self.trained.codec, self.stats)).to(self.device)
             prior = self.prior
             if prior is not None:
                 own = None if features is None else features.to(self.device)
                 by_axis = [own if a == axis else None for a in range(len(shape))]
                 side = SideInformation(features=tuple(by_axis))
-                prior = prior.for_new_member(axis, observed.to(self.device), side)
+                prior = prior.for_new_members(axis, observed.to(self.device), side)
             at_times = None if prior is None else prior.at(None)
-            memory = self.trained.model.for_new_member(self.memory, axis, channels, prior=at_times)
+            memory = self.trained.model.for_new_members(self.memory, axis, channels, prior=at_times)
         return replace(self, memory=memory, prior=prior, whole=self)
 
     def factors(self) -> tuple[Floats, ...]:
         # The last member of each axis is the spare one.
         vectors = read_factors(self.trained.model, self.memory)
-        return tuple(_to_numpy(rows[:-1]) for rows in vectors)
+        return tuple(rows[:-1].detach().double().cpu().numpy() for rows in vectors)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         config, weights = self.trained.to_parts()
         by_axis = self.features or (None,) * len(self.memory.shape)
         features = {f"{MEMBERS}{axis}": f for axis, f in enumerate(by_axis) if f is not None}
-        state, tensors = self._state_to_parts()
-        config = {
-            **config,
-            **state,
-            "facts": self.trained.facts,
-            "calibration": list(self.calibration.quantiles),
-        }
-        return config, {**weights, **features, **tensors}
-
-    def _state_to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what was read of the cells; nothing if all are to be read again."""
+        config["facts"] = self.trained.facts
+        config["calibration"] = list(self.calibration.quantiles)
         prior = self.prior
-        if prior is not None:
-            if not len(prior.fitted.values) or _has_later_cells(prior):
-                return {}, {}
-            if self.calibration != UNCALIBRATED:
-                read_all_unseen(self.trained, self.memory, prior, self.stats, self.unseen)
+        if prior is not None and not can_store(prior):
+            return config, {**weights, **features}  # all cells are read again
+        if prior is not None and self.calibration != UNCALIBRATED:
+            read_all_unseen(self.trained, self.memory, prior, self.stats, self.unseen)
         state, tensors = state_to_parts(self.memory, self.stats, prior, self.unseen)
-        return {"state": state}, tensors
+        return {**config, "state": state}, {**weights, **features, **tensors}
 
     @classmethod
     def from_parts(
@@ -320,12 +343,3 @@ class ModelPredictor:
                 config, tensors, trained, observed, side, by_layers
             )
         return cls(trained, read, stats, features, ALONE, memory, calibration, prior, unseen=unseen)
-
-
-def _has_later_cells(prior: Prior) -> bool:
-    """Whether members were compared without cells that came later."""
-    return any(isinstance(each, UpdatedSimilarity) for each in prior.fitted.similarities)
-
-
-def _to_numpy(vectors: Tensor) -> Floats:
-    return vectors.detach().double().cpu().numpy()

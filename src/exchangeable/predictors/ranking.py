@@ -204,16 +204,23 @@ class RankingPredictor:
         network = self.model.network if isinstance(self.model, PretrainedRanker) else None
         return self._of(self.name, cells, self.device, network)
 
-    def for_new_member(
-        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    def for_new_members(
+        self,
+        axis: int,
+        index: Index,
+        values: Floats,
+        features: Tensor | None = None,
+        *,
+        count: int = 1,
     ) -> RankingPredictor | None:
         if axis != 0:
             return None
         items = len(self.positives.per_item)
         known = index[:, 1] < items
-        cells = Cells(index[known], values[known], (1, items))
+        cells = Cells(index[known], values[known], (count, items))
         positives = self.usual.positives_of(cells, self.device)
-        return replace(self, positives=positives, shape=(1, self.shape[1]), later=index[~known])
+        shape = (count, self.shape[1])
+        return replace(self, positives=positives, shape=shape, later=index[~known])
 
     def factors(self) -> tuple[Floats, ...]:
         fitted = self.model.channels.table.factors(FACTORS)

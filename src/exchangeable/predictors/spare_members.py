@@ -7,7 +7,7 @@ from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats
-from exchangeable.models.side_information import SideInformation
+from exchangeable.prior.side_information import SideInformation
 from exchangeable.training.trained_model import TrainedModel
 
 

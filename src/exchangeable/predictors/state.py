@@ -18,24 +18,25 @@ from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.groups import GroupIndex
-from exchangeable.baselines.drift import Drift, MemberDrift
 from exchangeable.baselines.factorization import VectorLayout
-from exchangeable.baselines.pattern import Pattern, Scaling
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.reference_weights import DenseWeights, SparseWeights
 from exchangeable.baselines.regression import Block, Regression
 from exchangeable.baselines.similarity import Similarity
-from exchangeable.models.closed_form import ClosedForm
 from exchangeable.models.memory import Memory
-from exchangeable.models.presence import Presence
-from exchangeable.models.prior import Prior
-from exchangeable.models.side_information import SideInformation
 from exchangeable.models.stream import features_at
-from exchangeable.models.trust import Trust
 from exchangeable.nn.layers import LayerReadout
 from exchangeable.nn.pool_states import PoolStates
 from exchangeable.nn.pools import GroupReadout
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
+from exchangeable.prior.closed_form import ClosedForm
+from exchangeable.prior.drift import Drift, MemberDrift
+from exchangeable.prior.later_cells import UpdatedSimilarity
+from exchangeable.prior.pattern import Pattern, Scaling
+from exchangeable.prior.presence import Presence
+from exchangeable.prior.prior import Prior
+from exchangeable.prior.side_information import SideInformation
+from exchangeable.prior.trust import Trust
 from exchangeable.runtime.structure import pack, unpack
 from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.calibration import Calibration
@@ -78,6 +79,12 @@ def has_state(config: dict[str, Any]) -> bool:
     """Whether the stored parts of a predictor have a state that this version can use."""
     stored = config.get("state")
     return isinstance(stored, dict) and stored.get("version") == VERSION
+
+
+def can_store(prior: Prior) -> bool:
+    """Whether a prior has cells, and members were compared by all of them."""
+    later = (isinstance(each, UpdatedSimilarity) for each in prior.fitted.similarities)
+    return bool(len(prior.fitted.values)) and not any(later)
 
 
 def state_to_parts(

@@ -57,13 +57,20 @@ class UnitsPredictor:
         inner = self.inner.refreshed(in_units(units, cells))
         return self.of(units, self.chosen, cells, inner)
 
-    def for_new_member(
-        self, axis: int, index: Index, values: Floats, features: Tensor | None = None
+    def for_new_members(
+        self,
+        axis: int,
+        index: Index,
+        values: Floats,
+        features: Tensor | None = None,
+        *,
+        count: int = 1,
     ) -> UnitsPredictor | None:
         units = self.units
         if units.kind == "own" and units.axis == axis:
-            units = units.for_one(values)
-        inner = self.inner.for_new_member(axis, index, units.put(index, values), features)
+            units = units.for_new_members(index[:, axis], values, count)
+        put = units.put(index, values)
+        inner = self.inner.for_new_members(axis, index, put, features, count=count)
         return None if inner is None else replace(self, inner=inner, units=units)
 
     def factors(self) -> tuple[Floats, ...]:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from exchangeable.arrays.support import Support
 from exchangeable.models.memory import Memory
-from exchangeable.models.prior import Prior, is_gain
+from exchangeable.prior.prior import Prior
+from exchangeable.prior.trust import is_gain
 from exchangeable.training.trained_model import TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import Calibration

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.support import Support
-from exchangeable.models.prior import Prior
 from exchangeable.models.prior_channels import CHANNELS_PER_AXIS, SHARED_CHANNELS
-from exchangeable.models.side_information import SideInformation
 from exchangeable.pretraining.curriculum import Curriculum
 from exchangeable.pretraining.synthetic import SyntheticTable, draw_table
+from exchangeable.prior.prior import Prior
+from exchangeable.prior.side_information import SideInformation
 from exchangeable.training.masking import Example, draw_mask
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.scale import Scale

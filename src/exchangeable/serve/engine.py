@@ -20,10 +20,10 @@ from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
 from exchangeable.completion.candidates import Recommendations
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.explain import ReadMember, effects_of_cells
+from exchangeable.completion.ratings import encode_ratings
 from exchangeable.completion.recommend import (
     RecommendQuery,
     encode_features,
-    encode_ratings,
     recommend,
 )
 from exchangeable.data.table import Table
@@ -250,7 +250,7 @@ def _explain(
     queries[:, axis] = 0
 
     def read(kept: Mask) -> Predictor | None:
-        return completer.predictor_.for_new_member(axis, index[kept], values[kept], features)
+        return completer.predictor_.for_new_members(axis, index[kept], values[kept], features)
 
     if read(np.ones(len(index), dtype=bool)) is None:
         return []

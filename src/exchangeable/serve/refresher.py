@@ -228,7 +228,7 @@ class Refresher:
         # Predict once for a new member, so that no request waits for what is cached on first use.
         cell = completer.table_.index[:1].copy()
         cell[:, 0] = 0
-        newcomer = completer.predictor_.for_new_member(0, cell, completer.table_.values[:1])
+        newcomer = completer.predictor_.for_new_members(0, cell, completer.table_.values[:1])
         if newcomer is not None:
             read_predictions(newcomer, cell, methodcaller("mean"))
         return version, completer

@@ -19,7 +19,7 @@ from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.cells import Floats
 from exchangeable.arrays.support import Support
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.prior import fit_prior
+from exchangeable.models.prior_fit import fit_prior
 from exchangeable.runtime.devices import autocast
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.training.config import TrainingConfig

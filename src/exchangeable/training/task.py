@@ -13,7 +13,7 @@ from exchangeable.arrays.cells import Cells
 from exchangeable.data.splits import by_share
 from exchangeable.errors import InputError
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
+from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.values.codecs import Codec, ValueStats, encoder
 
 if TYPE_CHECKING:

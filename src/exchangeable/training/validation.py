@@ -10,9 +10,10 @@ from torch import Tensor
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.support import Support
 from exchangeable.models.memory import MemoryModel
-from exchangeable.models.prior import Prior, fit_prior
-from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
+from exchangeable.models.prior_fit import fit_prior
 from exchangeable.models.stream import Plan
+from exchangeable.prior.prior import Prior
+from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.training.config import TrainingConfig

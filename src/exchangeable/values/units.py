@@ -117,6 +117,16 @@ class Units:
         units = _own_units(np.zeros(len(values), np.int64), values, 1, usual)
         return replace(self, centre=units[0], scale=units[1], counts=units[2])
 
+    def for_new_members(self, member: Index, values: Floats, count: int) -> Units:
+        """Return the units of new members, each from its own of the values (E,)."""
+        parts = [self.for_one(values[member == number]) for number in range(count)]
+        centre, scale = (
+            np.concatenate([*[getattr(part, name)[:1] for part in parts], getattr(self, name)[-1:]])
+            for name in ("centre", "scale")
+        )
+        counts = np.concatenate([part.counts for part in parts])
+        return replace(self, centre=centre, scale=scale, counts=counts)
+
     def apply(self, predicted: Distribution, index: Index) -> Distribution:
         """Return predicted distributions of cells (Q, D) in the units of the table."""
         member = index[:, self.axis] if self.kind == "own" else np.zeros(len(index), np.int64)

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.reference_weights import CHANNELS, Weights
-from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
+from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
+from exchangeable.prior.new_members import NewMembersSimilarity
 
 MIN_GROWTH = 0.1
 """Share of further cells from which on a member is compared anew."""
@@ -65,15 +66,19 @@ class UpdatedSimilarity:
             result[others] = weights.average(self.table, at[others], column, doubt)
         return result
 
-    def for_new_member(self, axis: int, index: Tensor, residuals: Tensor) -> NewMemberSimilarity:
-        """Return the estimates for one new member, without the cells that came later."""
-        return self.before.for_new_member(axis, index, residuals)
-
 
 Similarities = (
-    tuple[Similarity, ...] | tuple[UpdatedSimilarity, ...] | tuple[NewMemberSimilarity, ...]
+    tuple[Similarity, ...] | tuple[UpdatedSimilarity, ...] | tuple[NewMembersSimilarity, ...]
 )
 """Similarities of the members of each axis."""
+
+
+def similarities_without_later_cells(similarities: Similarities) -> list[Similarity]:
+    """Return the similarities of a whole table as they were before cells came later."""
+    assert not any(isinstance(each, NewMembersSimilarity) for each in similarities), (
+        "the prior of new members cannot be changed"
+    )
+    return [each if isinstance(each, Similarity) else each.before for each in similarities]
 
 
 def update_similarities(
@@ -86,7 +91,7 @@ def update_similarities(
     """Add cells to the similarities of all axes; None where all members are compared again."""
     updated = []
     for each in similarities:
-        assert not isinstance(each, NewMemberSimilarity), "a new member cannot be changed"
+        assert not isinstance(each, NewMembersSimilarity), "new members cannot be changed"
         one = update_similarity(each, index, residuals, shape, changed)
         if one is None:
             return None

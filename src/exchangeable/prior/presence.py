@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from exchangeable.baselines.unseen import share_of_newcomers
+from exchangeable.prior.unseen import share_of_newcomers
 
 
 class Presence(NamedTuple):
@@ -27,9 +27,11 @@ class Presence(NamedTuple):
         ]
         return tuple(cls(pad(each > 0, (0, 1)), share_of_newcomers(each)) for each in sizes)
 
-    def for_new_member(self, cells: int) -> Presence:
-        """Return the same axis with one new member only, which has this number of cells."""
-        return Presence(self.has_cells.new_tensor([cells > 0, False]), self.newcomers)
+    def for_new_members(self, member: Tensor, count: int) -> Presence:
+        """Return the same axis with ``count`` new members only, those of the cells (E,)."""
+        has_cells = self.has_cells.new_zeros(count + 1)
+        has_cells[member] = True
+        return Presence(has_cells, self.newcomers)
 
 
 def judge_members(

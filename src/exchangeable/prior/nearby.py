@@ -111,3 +111,10 @@ class Nearby:
         total = self.totals[end] - self.totals[first]
         total = total - inside * (self.totals[own + 1] - self.totals[own.clamp(min=0)])
         return total / (end - first - inside.long() + doubt)
+
+
+def estimate_nearby(nearby: Nearby | None, index: Tensor, times: Tensor | None) -> Tensor:
+    """Estimate cells (Q, D) by those near in time: (Q, 2); 0 where none are compared."""
+    if nearby is None:
+        return torch.zeros(len(index), CHANNELS, dtype=torch.float64, device=index.device)
+    return nearby.estimate(index, times)

@@ -16,20 +16,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.drift import Drift
-from exchangeable.baselines.nearby import CHANNELS as NEARBY_CHANNELS
-from exchangeable.baselines.nearby import Nearby
-from exchangeable.baselines.pattern import Pattern
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.products import MemberSums
-from exchangeable.baselines.similarity import NewMemberSimilarity, Similarity
-from exchangeable.baselines.unseen import settle_empty_members, without_own_cells
+from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias
-from exchangeable.models.estimates import Estimates
-from exchangeable.models.factor_fit import Regressors, Sweeps, fit_factors
-from exchangeable.models.later_cells import Similarities, update_similarities
-from exchangeable.models.presence import Presence, judge_members
-from exchangeable.models.side_information import NO_SIDE_INFORMATION, SideInformation
+from exchangeable.prior.drift import Drift
+from exchangeable.prior.estimates import Estimates
+from exchangeable.prior.factor_fit import Regressors, Sweeps, fit_factors
+from exchangeable.prior.later_cells import (
+    Similarities,
+    similarities_without_later_cells,
+    update_similarities,
+)
+from exchangeable.prior.nearby import Nearby, estimate_nearby
+from exchangeable.prior.new_members import NewMembersSimilarity
+from exchangeable.prior.pattern import Pattern
+from exchangeable.prior.presence import Presence, judge_members
+from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
+from exchangeable.prior.unseen import settle_empty_members, without_own_cells
 from exchangeable.runtime.threads import one_thread
 
 BIASES = Bias(tolerance=1e-4)
@@ -174,16 +178,26 @@ class ClosedForm:
 
     def estimates(self, index: Tensor, times: Tensor | None = None) -> Estimates:
         """Estimate cells (Q, D) at times (Q,), or the latest, by all models."""
-        base, base_variance = self.biases.predict(index)
-        fine, fine_variance = self.fine.predict(index)
-        described = [self.side.given(a, self.values) is not None for a in range(len(self.shape))]
-        believed, by_features = judge_members(self.presence, described, index, like=base)
+        return replace(self.mean_estimates(index, times), variances=self.variances(index))
+
+    def variances(self, index: Tensor) -> Tensor:
+        """Return the variances of cells by biases and by the fine factors: (Q, 2)."""
+        base, fine = (each.predict_variance(index) for each in (self.biases, self.fine))
+        _, by_features = judge_members(self.presence, self._described, index, like=base)
+        return torch.stack([torch.where(by_features, fine, base), fine], dim=1)
+
+    @property
+    def _described(self) -> list[bool]:
+        """Which axes have features."""
+        return [self.side.given(a, self.values) is not None for a in range(len(self.shape))]
+
+    def mean_estimates(self, index: Tensor, times: Tensor | None = None) -> Estimates:
+        """Estimate cells as ``estimates`` does, without variances."""
+        base, fine = (each.predict_mean(index) for each in (self.biases, self.fine))
+        believed, by_features = judge_members(self.presence, self._described, index, like=base)
         # Biases do not know what features say of members without cells, and factors know nothing
         # of newcomers without either: products of average vectors are no better than biases.
-        base, base_variance = (
-            torch.where(by_features, by_factors, plain)
-            for by_factors, plain in ((fine, base), (fine_variance, base_variance))
-        )
+        base = torch.where(by_features, fine, base)
         factors = torch.stack([fine - base, self.coarse.predict_mean(index) - base], dim=1)
         factors *= believed[:, None]
         drift = torch.zeros_like(base) if self.drift is None else self.drift.at(index, times)
@@ -191,9 +205,9 @@ class ClosedForm:
             base,
             drift,
             factors,
-            torch.stack([base_variance, fine_variance], dim=1),
+            base.new_empty(len(base), 0),
             torch.stack([axis.estimate(index) for axis in self.similarities], dim=1),
-            torch.stack([self._near(each, index, times, base) for each in self.nearby], dim=1),
+            torch.stack([estimate_nearby(each, index, times) for each in self.nearby], dim=1),
         )
 
     def estimates_of_unseen(
@@ -219,51 +233,42 @@ class ClosedForm:
         variances = torch.stack([variance, variance], dim=1)
         return replace(estimates, base=base, factors=factors, variances=variances)
 
-    @staticmethod
-    def _near(nearby: Nearby | None, index: Tensor, times: Tensor | None, like: Tensor) -> Tensor:
-        """Estimate cells by those near in time: (Q, 2); 0 where none are compared."""
-        if nearby is None:
-            return like.new_zeros(len(index), NEARBY_CHANNELS)
-        return nearby.estimate(index, times)
-
-    def for_new_member(
-        self, axis: int, index: Tensor, values: Tensor, side: SideInformation
+    def for_new_members(
+        self, axis: int, index: Tensor, values: Tensor, side: SideInformation, *, count: int = 1
     ) -> ClosedForm:
-        """Return the models for one new member of an axis, number 0 there, from its cells.
+        """Return the models for ``count`` new members of an axis, each from its own cells alone.
 
-        ``side`` has the times of its cells and its own features.
+        ``side`` has the times of their cells and their own features.
         """
         assert self.pattern is not None
-        if self.drift is not None:
-            values = values - self.drift.at(_as_unknown(index, axis), side.times)
-        place = self.pattern.describe(MemberSums.of(index, axis, 1))
+        drift = None if self.drift is None else self.drift.for_new_members(axis)
+        if drift is not None:
+            values = values - drift.at(index, side.times)
+        place = self.pattern.describe(MemberSums.of(index, axis, count))
         features = self._with_given(place, axis, side)
+        presence = list(self.presence)
+        presence[axis] = presence[axis].for_new_members(index[:, axis], count)
         fitted = replace(
             self,
             index=index,
             values=values,
             side=side,
-            biases=self.biases.for_new_member(axis, index, values),
-            fine=self.fine.for_new_member(axis, index, values, features),
-            coarse=self.coarse.for_new_member(axis, index, values, features),
-            drift=None if self.drift is None else self.drift.for_new_member(axis),
-            presence=(
-                *self.presence[:axis],
-                self.presence[axis].for_new_member(len(index)),
-                *self.presence[axis + 1 :],
-            ),
+            biases=self.biases.for_new_members(axis, index, values, count=count),
+            fine=self.fine.for_new_members(axis, index, values, features, count=count),
+            coarse=self.coarse.for_new_members(axis, index, values, features, count=count),
+            drift=drift,
+            presence=tuple(presence),
         )
         similarities = tuple(
-            each.for_new_member(axis, index, fitted.residuals.float())
-            for each in self.similarities
-            if not isinstance(each, NewMemberSimilarity)
+            NewMembersSimilarity(each, axis, index, fitted.residuals.float(), count)
+            for each in similarities_without_later_cells(self.similarities)
         )
         nearby = [
             None if each is None or at == axis else replace(each, asks_known=False)
             for at, each in enumerate(self.nearby)
         ]
         if side.times is not None and axis in self.near_axes:
-            shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
+            shape = (*self.shape[:axis], count, *self.shape[axis + 1 :])
             nearby[axis] = Nearby.of(index, fitted.residuals, side.times, shape, axis)
         return fitted.with_similarities(similarities, tuple(nearby))
 
@@ -339,10 +344,3 @@ class ClosedForm:
         return torch.cat(
             [places, places.new_zeros(len(places), width) if given is None else given], dim=1
         )
-
-
-def _as_unknown(index: Tensor, axis: int) -> Tensor:
-    """Return cells with an unknown member on an axis."""
-    unknown = index.clone()
-    unknown[:, axis] = -1
-    return unknown

@@ -4,7 +4,7 @@ import torch
 
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.regression import Block, Regression
-from exchangeable.baselines.unseen import without_own_cells
+from exchangeable.prior.unseen import without_own_cells
 
 
 def test_what_features_say_of_a_member_was_learned_without_it():

@@ -82,8 +82,8 @@ class Drift:
             total += each.at(index, times)
         return total
 
-    def for_new_member(self, axis: int) -> Drift:
-        """Return the drift without the effects of an axis, whose only member is a new one."""
+    def for_new_members(self, axis: int) -> Drift:
+        """Return the drift without the effects of an axis, whose members are all new."""
         return replace(self, members=tuple(each for each in self.members if each.axis != axis))
 
 

@@ -21,10 +21,11 @@ from exchangeable.baselines import (
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.completion.completer import Completer
 from exchangeable.models.configs import ResidualConfig, build
-from exchangeable.models.prior import Prior
-from exchangeable.models.side_information import SideInformation
 from exchangeable.models.stream import Plan
 from exchangeable.predictors.model import ModelPredictor
+from exchangeable.prior.new_members import NewMembersSimilarity
+from exchangeable.prior.prior import Prior
+from exchangeable.prior.side_information import SideInformation
 from exchangeable.testing import assert_same, random_array
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.execution import Execution
@@ -400,7 +401,7 @@ def test_a_new_member_is_predicted_as_if_all_had_been_read_together():
     own = table.take(new)
     index = own.support.index.clone()
     index[:, 0] = 0
-    alone = known.for_new_member(0, index.numpy(), own.values.squeeze(1).numpy())
+    alone = known.for_new_members(0, index.numpy(), own.values.squeeze(1).numpy())
     asked = every_cell((1, 30))
     together = predictor(table).predict(asked + np.array([39, 0]))
     far = (alone.predict(asked).mean() - together.mean()).abs()
@@ -532,7 +533,7 @@ def one_joins(order, axis, new):
     there[:, new] = 0
     return (
         before,
-        before.for_new_member(new, moved, left[own]),
+        NewMembersSimilarity(before, new, moved, left[own]),
         Similarity(index, left, shape, axis),
         asked,
         there,
@@ -554,7 +555,7 @@ def test_others_estimate_a_new_member_by_their_similarity_before(order, axis, ne
     assert (exact.abs() > 1e-3).all(dim=1).sum() > 5
     assert float((found - exact).abs().mean()) < 0.3 * float(exact.abs().mean())
     # The same by hand, of one cell: all others of its axis that have the same combination.
-    likeness = before._weights(torch.arange(before.shape[axis])).table
+    likeness = before.compare(torch.arange(before.shape[axis])).table
     cell = int(found.abs().sum(dim=1).argmax())
     others = [a for a in range(order) if a != axis]
     same = (joined.index[:, others] == there[cell, others]).all(dim=1)
@@ -570,9 +571,8 @@ def test_there_is_no_estimate_of_a_new_member_with_unknown_members_or_no_cell():
     strange = there.clone()
     strange[:, 1] = 99
     assert not joined.estimate(strange).any()
-    assert (
-        not before.for_new_member(0, joined.index[:0], joined.residuals[:0]).estimate(there).any()
-    )
+    without = NewMembersSimilarity(before, 0, joined.index[:0], joined.residuals[:0])
+    assert not without.estimate(there).any()
 
 
 @pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])

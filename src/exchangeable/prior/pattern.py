@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -58,6 +59,12 @@ class Pattern:
         plain = cls(sizes, pairs, ())
         return replace(plain, scalings=tuple(plain._measure(each) for each in sums))
 
+    @cached_property
+    def _scaled_vectors(self) -> dict[tuple[int, int], Tensor]:
+        """The vectors over the roots of their members' sizes."""
+        roots = [(sizes + 1).double().sqrt()[:, None] for sizes in self.sizes]
+        return {axes: vectors / roots[axes[0]] for axes, vectors in self.vectors.items()}
+
     def _measure(self, sums: MemberSums) -> Scaling:
         places = self._places(sums)[sums.sizes > 0]
         return Scaling(places.mean(dim=0), places.std(dim=0, correction=0))
@@ -77,11 +84,11 @@ class Pattern:
         columns = [(sizes + 1).log()[:, None]]
         for other in range(len(self.sizes)):
             if other != axis:
-                roots = (self.sizes[other] + 1).double().sqrt()[:, None]
-                vectors = self.vectors[other, axis] / roots
+                vectors = self._scaled_vectors[other, axis]
                 # Members that came later have no vectors, and their cells count for nothing here.
                 later = max(0, sums.needed_rows[other] - len(vectors))
-                vectors = torch.nn.functional.pad(vectors, (0, 0, 0, later))
+                if later:
+                    vectors = torch.nn.functional.pad(vectors, (0, 0, 0, later))
                 total = sums.over(other, vectors)
                 columns.append(total / (sizes + 1).sqrt()[:, None])
         return torch.cat(columns, dim=1)

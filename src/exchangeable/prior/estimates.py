@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ class Estimates:
     base: Tensor  # (Q,), means of the biases
     drift: Tensor  # (Q,)
     factors: Tensor  # (Q, 2), fine and coarse, relative to the base
-    variances: Tensor  # (Q, 2), of biases and of the fine factors
+    variances: Tensor  # (Q, 2), of biases and of the fine factors; (Q, 0) beside means alone
     similar: Tensor  # (Q, D, 4), means and certainties by similar members of each axis
     nearby: Tensor  # (Q, D, 2), by cells of the same member that are near in time
 
@@ -25,6 +25,10 @@ class Estimates:
         similar = self.similar[:, :, ::2].flatten(1).to(self.base)
         nearby = self.nearby.flatten(1)
         return torch.cat([self.drift[:, None], self.factors, similar, nearby], dim=1)
+
+    def take(self, cells: Tensor) -> Estimates:
+        """Select cells by position."""
+        return Estimates(*(getattr(self, each.name)[cells] for each in fields(self)))
 
     def only_near(self, axes: tuple[int, ...]) -> Estimates:
         """Return the same without what cells near in time say of other axes' members."""

@@ -12,6 +12,7 @@ folds of the held-out cells tell, and which is 1 on most tables. Cells far off c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,6 +28,9 @@ VARIANCE_PRIOR_CELLS = 10
 """Cells that it takes to move half of the way to a new variance."""
 
 FOLDS = 5
+
+MIN_GAIN = 2.0
+"""Standard errors by which what times say must reduce the squared error on held-out cells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,3 +111,19 @@ def _ridge(estimates: Tensor, target: Tensor, usual: Tensor, deviations: Tensor)
     return torch.linalg.solve(
         weighted @ estimates + doubt.diag(), weighted @ target + doubt * usual
     )
+
+
+def is_gain(gain: Tensor) -> bool:
+    """Whether squared errors (H,) fell by more than chance."""
+    error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
+    return float(gain.mean()) > MIN_GAIN * error
+
+
+def pseudo_random_shares(residuals: Tensor) -> Tensor:
+    """Return pseudo-random numbers in [0, 1): late digits of the biases' residuals, (E,).
+
+    So they do not depend on how members are numbered or cells are ordered.
+    """
+    spread = residuals.square().mean().sqrt().clamp(min=torch.finfo(residuals.dtype).tiny)
+    # A power of two, which stays as it is when a cell comes: digits of others stay, too.
+    return (1e4 * residuals.abs() / 2 ** spread.log2().floor()) % 1

@@ -7,7 +7,7 @@ from tests.support.strangers import STRANGERS
 
 from exchangeable.baselines import similarity
 from exchangeable.completion.completer import Completer
-from exchangeable.models.later_cells import UpdatedSimilarity
+from exchangeable.prior.later_cells import UpdatedSimilarity
 
 
 def estimates_after_update(monkeypatch, limit, shape):

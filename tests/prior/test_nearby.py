@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from exchangeable.baselines.nearby import SAME_DOUBT, WINDOW, WINDOW_DOUBT, Nearby
+from exchangeable.prior.nearby import SAME_DOUBT, WINDOW, WINDOW_DOUBT, Nearby
 
 SHAPE = (7, 60)
 

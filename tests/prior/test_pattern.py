@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from exchangeable.baselines.drift import Drift
-from exchangeable.baselines.pattern import Pattern
 from exchangeable.baselines.products import MemberSums
 from exchangeable.baselines.regression import Block, Regression
+from exchangeable.prior.drift import Drift
+from exchangeable.prior.pattern import Pattern
 
 
 def blocks_of_cells(seed=0, shape=(60, 40)):

@@ -610,7 +610,8 @@ def test_a_sparse_table_gives_the_same_estimates(monkeypatch, order, axis, at_on
     expected = Similarity(index, left, shape, axis).estimate(asked)
     monkeypatch.setattr(unfolding, "MAX_ENTRIES_PER_CELL", 0)
     monkeypatch.setattr(reference_weights, "PAIRS_PER_CHUNK", at_once)
-    monkeypatch.setattr(similarity, "PAIRS_PER_BLOCK", at_once)
+    monkeypatch.setattr(similarity, "PAIRS_PER_COMPARISON", at_once)
+    monkeypatch.setattr(reference_weights, "PAIRS_PER_BLOCK", {"cpu": at_once})
     sparse = Similarity(index, left, shape, axis)
     assert sparse.unfolded.values.layout == torch.sparse_csr
     torch.testing.assert_close(sparse.estimate(asked), expected)

@@ -212,11 +212,14 @@ def positions_of_rows(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
     Return where each of these rows begins among them, (B + 1,), and their positions.
     """
-    sizes = starts.diff()[rows]
-    ends = sizes.cumsum(0)
-    positions = (starts[rows] - ends + sizes).repeat_interleave(sizes)
-    positions += torch.arange(len(positions), device=positions.device)
-    return torch.cat([ends.new_zeros(1), ends]), positions
+    begins = starts[rows]
+    sizes = starts[rows + 1] - begins
+    ends = torch.cat([sizes.new_zeros(1), sizes]).cumsum(0)
+    total = int(ends[-1])
+    # Half of the bytes where they suffice: these are as many as all pairs of a sparse product.
+    dtype = torch.int32 if max(total, int(starts[-1])) < 2**31 else torch.int64
+    positions = (begins - ends[:-1]).to(dtype).repeat_interleave(sizes, output_size=total)
+    return ends, positions.add_(torch.arange(total, dtype=dtype, device=positions.device))
 
 
 @cache

@@ -18,6 +18,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from exchangeable.baselines.base import chunks
 from exchangeable.baselines.products import (
     large_product,
     positions_of_rows,
@@ -32,6 +33,13 @@ CHANNELS = 4
 
 PAIRS_PER_CHUNK = 1 << 21
 """Pairs of a query and a reference at a time, where tables are sparse."""
+
+PAIRS_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Pairs of members whose weights are a dense table at a time, by the device: on a CPU few enough
+to stay in its cache."""
+
+MAX_BLOCK_GAPS = 2
+"""Members of a block's range for each that is wanted, up to which those between are read, too."""
 
 MAX_FEW = 8
 """Combinations up to which only the references that have cells there are read: a user's films."""
@@ -138,16 +146,20 @@ class SparseWeights:
             for values in (torch.ones_like(cells.values), cells.values, cells.values.square())
         ]
         common, products = rows[0] @ table.ones, rows[1] @ table.values
-        lengths = (rows[0] @ table.squares).values() * (rows[2] @ table.ones).values()
+        lengths = (rows[0] @ table.squares).values().mul_((rows[2] @ table.ones).values())
         # All have the same entries in the same sequence, those at which both have a cell.
         n, starts, references = common.values(), common.crow_indices(), common.col_indices()
-        cosine = products.values() / lengths.sqrt_().clamp_(min=1e-12)
-        by_value = (cosine * n / (n + shrink)).clamp_(min=0).square_()
-        member = torch.arange(len(cells), device=n.device).repeat_interleave(starts.diff())
-        by_presence = (n * table.reference_roots[references] * cells.roots[member]).pow_(3)
-        weights = torch.stack([by_value, by_presence], dim=1)
-        weights[cells.rows_among(table)[member] == references] = 0
-        return cls(starts.long(), references.int(), weights, len(table.references))
+        sizes = starts.diff()
+        pairs = n.new_empty(len(n), 2)
+        cosine = products.values().div_(lengths.sqrt_().clamp_(min=1e-12))
+        torch.square(cosine.mul_(n).div_(n + shrink).clamp_(min=0), out=pairs[:, 0])
+        shares = n.mul_(table.reference_roots[references])
+        shares.mul_(cells.roots.repeat_interleave(sizes, output_size=len(n)))
+        torch.mul(shares.square(), shares, out=pairs[:, 1])
+        own = cells.rows_among(table).to(references.dtype)
+        itself = own.repeat_interleave(sizes, output_size=len(n)) == references
+        pairs[itself.nonzero().squeeze(1)] = 0
+        return cls(starts.long(), references.int(), pairs, len(table.references))
 
     @classmethod
     def joined(cls, parts: Sequence[SparseWeights]) -> SparseWeights:
@@ -192,27 +204,66 @@ class SparseWeights:
     def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:
         """Average the references' cells, as ``DenseWeights.average`` does: (Q, 4).
 
-        Only references with a cell at the combination are summed over.
+        Only references with a cell at the combination are summed over. Members are read in blocks,
+        whose weights stay in the processor's cache.
         """
-        starts, values = table.values.crow_indices().long(), table.values.values()
-        references, dense = table.values.col_indices().long(), self._dense
-        sizes = starts[at + 1] - starts[at]
-        ends = sizes.cumsum(0)
-        result = dense.new_zeros(len(at), CHANNELS)
+        if bool((column[1:] < column[:-1]).any()):
+            permutation = column.argsort(stable=True)
+            result = self.average(table, at[permutation], column[permutation], doubt)
+            return torch.empty_like(result).index_copy_(0, permutation, result)
+        members, counts = column.unique_consecutive(return_counts=True)
+        ends = [0, *counts.cumsum(0).tolist()]
+        size = max(1, PAIRS_PER_BLOCK[at.device.type] // self.reference_count)
+        dense = self.weights.new_zeros(2 * min(size, len(members)) * self.reference_count, 2)
+        # A pair of numbers is moved as one.
+        pairs = torch.view_as_complex(dense)
+        sums = self.weights.new_empty(len(at), 2, 2)
+        for part in chunks(len(members), size):
+            chosen = members[part]
+            queries = slice(ends[part.start], ends[part.start + len(chosen)])
+            row, places, weights = self._block(chosen)
+            pairs[places] = torch.view_as_complex(weights)
+            rows = row.repeat_interleave(counts[part])
+            self._sum(table, at[queries], rows, dense, out=sums[queries])
+            pairs[places] = 0
+        total = sums[:, 1, :]
+        return (sums.transpose(1, 2) / (total + doubt)[:, :, None]).flatten(1)
+
+    def _block(self, members: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rows of ascending members in a dense table, places of their weights, and these.
+
+        Where most members of a range are wanted, those between them have rows, too.
+        """
+        first, last, device = int(members[0]), int(members[-1]), members.device
+        if last - first < MAX_BLOCK_GAPS * len(members):
+            row, starts = members - first, self.starts[first : last + 2]
+            found = slice(int(starts[0]), int(starts[-1]))
+            references, weights = self.references[found], self.weights[found]
+        else:
+            row = torch.arange(len(members), device=device)
+            starts, positions = positions_of_rows(self.starts, members)
+            references, weights = self.references[positions], self.weights[positions]
+        begins = torch.arange(len(starts) - 1, device=device) * self.reference_count
+        return row, begins.repeat_interleave(starts.diff()).add_(references), weights
+
+    def _sum(
+        self, table: Unfolding, at: Tensor, rows: Tensor, dense: Tensor, *, out: Tensor
+    ) -> None:
+        """Sum the weights at references with a cell, times values and alone: ``out`` (Q, 2, 2)."""
+        starts, values = table.values.crow_indices(), table.values.values()
+        references = table.values.col_indices()
+        ends = (starts[at + 1] - starts[at]).cumsum(0)
         # Parts of about as many pairs, each of one query at least.
-        cuts = ((ends - sizes) // PAIRS_PER_CHUNK).diff().nonzero().squeeze(1) + 1
-        limits = [0, *cuts.tolist(), len(at)] if len(at) else []
-        for first, last in pairwise(limits):
-            lengths = sizes[first:last]
-            _, cell = positions_of_rows(starts, at[first:last])
-            row = (column[first:last] * self.reference_count).repeat_interleave(lengths)
-            weights = dense[row.add_(references[cell])]  # (pairs, 2)
-            pairs = torch.cat([weights, weights * values[cell, None]], dim=1)
-            summed = torch.segment_reduce(pairs, "sum", lengths=lengths, axis=0, initial=0.0)
-            total, mean = summed[:, :2], summed[:, 2:]
-            shares = torch.stack([mean, total], dim=2) / (total + doubt)[:, :, None]
-            result[first:last] = shares.flatten(1)
-        return result
+        cuts = (ends // PAIRS_PER_CHUNK).diff().nonzero().squeeze(1) + 1
+        for first, last in pairwise([0, *cuts.tolist(), len(at)]):
+            begins, cells = positions_of_rows(starts, at[first:last])
+            place = rows[first:last].int() * self.reference_count
+            place = place.repeat_interleave(begins.diff()).add_(references[cells])
+            shape = (last - first, len(dense))
+            weights = values[cells]
+            for kind in range(2):
+                out[first:last, kind] = sparse_rows(begins, place, weights, shape) @ dense
+                weights = torch.ones_like(weights)
 
 
 Weights = DenseWeights | SparseWeights

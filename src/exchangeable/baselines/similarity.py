@@ -38,9 +38,11 @@ from exchangeable.runtime.threads import MIN_PARALLEL_CELLS, run_all
 NUMBERS_PER_CHUNK = 1 << 25
 """Members compared at a time, times the references and combinations they are compared with."""
 
-PAIRS_PER_BLOCK = 1 << 20
-"""Pairs of members whose weights are read at a time in sparse tables, so that they stay in the
-processor's cache."""
+PAIRS_PER_COMPARISON = 1 << 20
+"""Pairs of members that are compared at a time in sparse tables."""
+
+READING_PARTS = 16
+"""Parts in which the weights of sparse tables are read, on all cores."""
 
 MAX_CACHED_PAIRS = 1 << 25
 """Pairs of members up to which weights are cached for later queries."""
@@ -150,14 +152,16 @@ class Similarity:
             first, last = torch.searchsorted(column, column.new_tensor([part.start, part.stop]))
             positions, columns = queries[first:last], column[first:last] - part.start
             chosen = members[part]
-            weights: Weights
-            if isinstance(cached, DenseWeights):
-                weights, columns = cached, chosen[columns]
+            if cached is None:
+                weights = self.compare(chosen)
             else:
-                weights = self.compare(chosen) if cached is None else cached.take(chosen)
+                weights, columns = cached, chosen[columns]
             result[positions] = weights.average(self.unfolded, at[positions], columns, self.doubt)
 
-        tasks = [partial(fill, part) for part in self.parts(len(members))]
+        size = -(-len(members) // READING_PARTS) or 1
+        whole = isinstance(cached, SparseWeights)  # which reads them in blocks of its own
+        parts = chunks(len(members), size) if whole else self.parts(len(members))
+        tasks = [partial(fill, part) for part in parts]
         run_all(tasks, len(queries), index.device)
         return result
 
@@ -227,7 +231,7 @@ class Similarity:
         """
         references, combinations = len(self.unfolded.references), len(self.unfolded)
         if not self.unfolded.is_dense:
-            return list(chunks(members, max(1, PAIRS_PER_BLOCK // references)))
+            return list(chunks(members, max(1, PAIRS_PER_COMPARISON // references)))
         size = max(1, NUMBERS_PER_CHUNK // (references + combinations))
         if len(self.residuals) >= MIN_PARALLEL_CELLS and not self._compares_fast:
             size = min(size, -(-members // 2))

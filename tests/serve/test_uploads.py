@@ -75,7 +75,7 @@ def test_texts_that_are_small_in_the_file_alone_are_refused(client, stored):
     pq.write_table(sent, buffer, store_schema=stored)
     answer = client.post("/v1/complete", content=buffer.getvalue())
     assert answer.status_code == 422
-    assert "at most 256 MB in columns other than labels" in answer.json()["error"]
+    assert "at most 256 MB uncompressed, but has 4,0" in answer.json()["error"]
 
 
 def test_a_file_is_looked_at(client):

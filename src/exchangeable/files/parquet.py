@@ -42,6 +42,12 @@ def read_rows(name: str, source: Source, column: str, start: int, rows: int) -> 
         return _scan(source).select(column).slice(start, rows).collect()[column]
 
 
+def read_sum(name: str, source: Source, numbers: pl.Expr) -> int:
+    """Sum whole numbers that are computed from the columns of a file."""
+    with _damage_as_input_error(name):
+        return int(_scan(source).select(numbers.cast(pl.Int64).sum()).collect().item())
+
+
 def _scan(source: Source) -> pl.LazyFrame:
     return pl.scan_parquet(source, glob=False)
 

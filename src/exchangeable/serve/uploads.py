@@ -15,26 +15,27 @@ from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import FilledTable, FillRequest, fill
 from exchangeable.data.build import table_from_source
 from exchangeable.data.options import TableOptions
-from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.summary import busiest_members, describe, mean_table
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.files import parquet
+from exchangeable.files.parquet_size import NotParquet, measure
 from exchangeable.predictors.base import COVERAGE, MEAN, interval_ends, read_predictions
 from exchangeable.serve.facts import MAX_LABEL_LENGTH
-from exchangeable.serve.parquet_size import NotParquet, measure
 
 NAME = "the file"
 """How errors refer to an upload; the name that a client sends is ignored."""
 MAX_UNPACKED_BYTES = 256 * 2**20
-"""Maximum uncompressed size of a Parquet file's columns."""
-BYTES_PER_FIELD = 16
-"""Bytes that a field of a column takes in memory, without those of a text."""
+"""Maximum size of a Parquet file's columns in memory."""
 ROWS_PER_CHUNK = 2**13
 """Rows of a CSV response that are sent at once."""
 PICTURE_MEMBERS = 60
 """Maximum number of members per axis in the picture."""
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
+
+
+class TooLarge(InputError):
+    """A file that takes more than the limits of memory, time or output allow."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,31 @@ class Upload:
             size = measure(self.content)
         except NotParquet as error:
             raise InputError(f"{NAME} is not a valid Parquet file: {error}") from None
-        if size.bytes > MAX_UNPACKED_BYTES:
+        self._check_unpacked(max(size.bytes, size.unpacked))
+        schema, rows = parquet.read_end(NAME, self.content)
+        self._check_unpacked(sum(self._text_bytes(name, kind) for name, kind in schema.items()))
+        return max(size.values, rows)
+
+    def _check_unpacked(self, size: int) -> None:
+        if size > MAX_UNPACKED_BYTES:
             raise InputError(
                 f"{NAME} may have at most {MAX_UNPACKED_BYTES >> 20} MB uncompressed, but has "
-                f"{size.bytes >> 20:,} MB"
+                f"{size >> 20:,} MB"
             )
-        return max(size.values, parquet.read_end(NAME, self.content)[1])
+
+    def _text_bytes(self, name: str, kind: pl.DataType) -> int:
+        """Bytes of all texts of a Parquet file's column, each repetition counted.
+
+        A dictionary may hold one long text among short ones. Polars keeps repetitions as pointers
+        as long as nothing is done with the texts.
+        """
+        if isinstance(kind, pl.Categorical | pl.Enum):
+            size = pl.col(name).cat.len_bytes()
+        elif kind == pl.String:
+            size = pl.col(name).str.len_bytes()
+        else:
+            return 0
+        return parquet.read_sum(NAME, self.content, size)
 
 
 def complete(upload: Upload, *, every: bool, max_rows: int, seed: int = 0) -> FilledTable:
@@ -92,32 +112,7 @@ def complete(upload: Upload, *, every: bool, max_rows: int, seed: int = 0) -> Fi
     request = FillRequest.of(table, every=every, limit=max_rows)
     if request.others is not None:
         request.check_csv()
-        _check_size(request.others, len(request.values))
     return fill(Completer(seed=seed, device="cpu").fit_table(table).fitted_, request)
-
-
-def _check_size(others: OtherColumns, rows: int) -> None:
-    """Raise if other columns are too large: in Parquet a few bytes may stand for a long text."""
-    size = BYTES_PER_FIELD * rows * len(others.types)
-    if size <= MAX_UNPACKED_BYTES:
-        columns = others.open()(np.arange(rows)).iter_columns()
-        size += sum(_text_bytes(column) for column in columns)
-    if size > MAX_UNPACKED_BYTES:
-        raise InputError(
-            f"{NAME} may have at most {MAX_UNPACKED_BYTES >> 20} MB in columns other than labels "
-            f"and values, but has {size >> 20:,} MB"
-        )
-
-
-def _text_bytes(column: pl.Series) -> int:
-    """Bytes of all texts of a column."""
-    if column.dtype == pl.String:
-        lengths = column.str.len_bytes()
-    elif isinstance(column.dtype, pl.Categorical | pl.Enum):
-        lengths = column.cat.len_bytes()
-    else:
-        return 0
-    return int(lengths.cast(pl.Int64).sum())  # a sum of 32 bits would start again at 4 GB
 
 
 def csv_chunks(filled: FilledTable) -> Iterator[bytes]:
@@ -129,6 +124,15 @@ def csv_chunks(filled: FilledTable) -> Iterator[bytes]:
             rows.write_csv(buffer, include_header=first)
             first = False
             yield buffer.getvalue()
+
+
+def check_output(filled: FilledTable, max_bytes: int) -> None:
+    """Raise if a completed table is larger as CSV, before any of it is sent."""
+    size = sum(len(chunk) for chunk in csv_chunks(filled))
+    if size > max_bytes:
+        raise TooLarge(
+            f"the response to {NAME} may have at most {max_bytes:,} bytes, but would have {size:,}"
+        )
 
 
 def preview(upload: Upload, max_rows: int, seed: int = 0) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The uncompressed size of a Parquet file, measured without uncompressing it.
+"""The size of a Parquet file in memory, measured without uncompressing it.
 
-A few megabytes may hold gigabytes, and the sizes in the footer may be wrong. So the headers of all
-pages are read, which decoders follow too. They are in Thrift's compact protocol.
+A few megabytes may hold gigabytes: pages are compressed, and a text that is stored once may be that
+of all rows. The sizes in the footer may be wrong, so the headers of all pages are read, which
+decoders follow too. They are in Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ MAX_FOOTER_BYTES = 2**20
 MAX_PAGES = 100_000
 _MAGIC = b"PAR1"
 _MAX_DEPTH = 30
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, 6: 16}
+"""Bytes of a value in memory, by physical type; of a text (6), those that point to it."""
+_TEXT, _FIXED = 6, 7
+_DICTIONARY_ENCODINGS, _PREFIX_ENCODING = (2, 8), 7
 
 
 class NotParquet(ValueError):
@@ -22,9 +27,13 @@ class NotParquet(ValueError):
 
 @dataclass(frozen=True)
 class ParquetSize:
-    """Total uncompressed size of a Parquet file's pages."""
+    """Sizes of a Parquet file's pages, and of what they hold."""
 
     bytes: int
+    """Uncompressed size of all pages."""
+    unpacked: int
+    """Size of all values in memory, with texts of a dictionary as often as they are used; these
+    count as much as its mean text."""
     values: int
     """Number of values of the longest column."""
 
@@ -37,17 +46,50 @@ def measure(content: bytes) -> ParquetSize:
     if length > min(MAX_FOOTER_BYTES, len(content) - 12):
         raise NotParquet(f"its footer has {length:,} bytes")
     footer, _ = _read_struct(content, len(content) - 8 - length, 0)
-    size, values, pages = 0, [0], 0
+    lengths = _fixed_lengths(footer)
+    size, unpacked, values, pages = 0, 0, [0], 0
     for group in _list(footer.get(4)):
         for at, column in enumerate(_list(_fields(group).get(1))):
             values += [0] * (at + 1 - len(values))
-            for header in _page_headers(content, _fields(_fields(column).get(3))):
-                size += max(_integer(header.get(2)), 0)
+            chunk = _fields(_fields(column).get(3))
+            kind, text = _integer(chunk.get(1)), 0.0
+            width = lengths.get(at, 0) if kind == _FIXED else _WIDTHS.get(kind, 16)
+            for header in _page_headers(content, chunk):
+                page = max(_integer(header.get(2)), 0)
+                size += page
                 values[at] += _values(header)
+                if kind == _TEXT:
+                    text = page / max(_values(header, (7,)), 1) if 7 in header else text
+                    unpacked += _text_bytes(header, page, text)
+                unpacked += width * _values(header)
                 pages += 1
                 if pages > MAX_PAGES:  # columns may share pages, which would then never end
                     raise NotParquet(f"it has more than {MAX_PAGES:,} pages")
-    return ParquetSize(size, max(values))
+    return ParquetSize(size, unpacked, max(values))
+
+
+def _text_bytes(header: dict[int, Any], page: int, text: float) -> int:
+    """Most bytes of a page's texts, given the mean size of a text of the dictionary before it."""
+    encoding = _encoding(header)
+    if encoding in _DICTIONARY_ENCODINGS:
+        return int(_values(header) * text)
+    if encoding == _PREFIX_ENCODING:  # a text may repeat all of the one before
+        return _values(header) * page
+    return page
+
+
+def _encoding(header: dict[int, Any]) -> int:
+    """Encoding of a data page; -1 for another page."""
+    for kind, field in ((5, 2), (8, 4)):
+        if kind in header:
+            return _integer(_fields(header[kind]).get(field))
+    return -1
+
+
+def _fixed_lengths(footer: dict[int, Any]) -> dict[int, int]:
+    """Bytes of a value by the column's number, where the type has a fixed length."""
+    leaves = [e for e in map(_fields, _list(footer.get(2))) if not e.get(5)]
+    return {at: max(_integer(leaf.get(2, 0)), 0) for at, leaf in enumerate(leaves)}
 
 
 def _page_headers(content: bytes, column: dict[int, Any]) -> Iterator[dict[int, Any]]:
@@ -64,8 +106,8 @@ def _page_headers(content: bytes, column: dict[int, Any]) -> Iterator[dict[int, 
         yield header
 
 
-def _values(header: dict[int, Any]) -> int:
-    kinds = (5, 8)  # data pages of version 1 and version 2
+def _values(header: dict[int, Any], kinds: tuple[int, ...] = (5, 8)) -> int:
+    """Number of values of a page: by default of a data page, of version 1 or version 2."""
     return sum(max(_integer(_fields(header[kind]).get(1)), 0) for kind in kinds if kind in header)
 
 

@@ -12,7 +12,9 @@ from fastapi.testclient import TestClient
 from tests.support.service_engine import FILM, MEMBER, predicted
 
 from exchangeable.serve.app import create_app
-from exchangeable.serve.guard import Guard, Limits
+from exchangeable.serve.guard import Guard
+from exchangeable.serve.limits import Limits
+from exchangeable.serve.origins import Origins
 from exchangeable.serve.server import Address
 
 TOKEN = "a token that nobody guesses".replace(" ", "-")
@@ -39,7 +41,7 @@ def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answere
     begun, go_on = threading.Semaphore(0), threading.Event()
     plain = engine.predict
 
-    def slow(cells, coverage, times):
+    def slow(cells, coverage, times, *, call):
         begun.release()
         go_on.wait(20)
         return plain(cells, coverage, times)
@@ -90,8 +92,8 @@ def test_a_token_is_needed_where_there_is_one(engine):
 
 
 def test_other_names_than_its_own_are_refused(engine):
-    own = Address().hosts
-    with TestClient(create_app(engine, hosts=own), base_url="http://127.0.0.1:8080") as client:
+    own = Address().origins
+    with TestClient(create_app(engine, origins=own), base_url="http://127.0.0.1:8080") as client:
         assert client.get("/v1/model").status_code == 200
         for name in ("evil.example", "127.0.0.1.evil.example", "", "localhost.evil"):
             assert client.get("/v1/model", headers={"host": name}).status_code == 421
@@ -114,9 +116,10 @@ def test_nothing_that_comes_is_a_path(client):
 def test_pages_of_other_sites_are_given_nothing(client):
     headers = {"origin": "https://evil.example", "access-control-request-method": "PUT"}
     answer = client.options("/v1/interactions", headers=headers)
-    assert answer.status_code == 405
+    assert answer.status_code == 403
     assert "access-control-allow-origin" not in answer.headers
     read = client.get("/v1/model", headers={"origin": "https://evil.example"})
+    assert read.status_code == 403
     assert "access-control-allow-origin" not in read.headers
 
 
@@ -160,7 +163,7 @@ def test_who_does_not_take_an_answer_is_left():
     async def receive():
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    guard = Guard(app, Limits(seconds=0.05), None, None, lambda *told: None)
+    guard = Guard(app, Limits(seconds=0.05), None, Origins(), lambda told: None)
     scope = {"type": "http", "method": "POST", "path": "/v1/complete", "headers": []}
     asyncio.run(asyncio.wait_for(guard(scope, receive, never), 10))
-    assert guard.in_progress == {"calls": 0, "uploads": 0, "writes": 0}
+    assert [slots.used for slots in guard.slots.values()] == [0, 0, 0]

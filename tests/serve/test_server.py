@@ -25,15 +25,15 @@ from exchangeable.errors import InputError
 from exchangeable.serve import server
 from exchangeable.serve.app import create_app
 from exchangeable.serve.engine import Engine
+from exchangeable.serve.guard import Response
 from exchangeable.serve.server import (
     Address,
-    _JsonFormatter,
-    _log_response,
     completer_factory,
     read_token,
     saved_completer_factory,
 )
 from exchangeable.serve.store import Store
+from exchangeable.serve.telemetry import JsonFormatter, log_response
 from exchangeable.training.config import TrainingConfig
 
 TOKEN = "a token that nobody guesses".replace(" ", "-")
@@ -41,25 +41,26 @@ TOKEN = "a token that nobody guesses".replace(" ", "-")
 
 def test_logs_are_lines_of_json_without_what_people_rated(engine, caplog):
     caplog.set_level(logging.INFO, logger="exchangeable.serve")
-    _log_response("PUT", "/v1/interactions", 200, 0.0123)
-    line = json.loads(_JsonFormatter().format(caplog.records[-1]))
+    log_response(Response("PUT", "/v1/interactions", 200, 0.0123, "abc"))
+    line = json.loads(JsonFormatter().format(caplog.records[-1]))
     assert line["route"] == "/v1/interactions"
     assert line["ms"] == 12.3
+    assert line["id"] == "abc"
     told = []
-    with TestClient(create_app(engine, on_response=lambda *a: told.append(a))) as other:
+    with TestClient(create_app(engine, on_response=told.append)) as other:
         other.get("/v1/members", params={"holding": "secret"})
         other.get("/secret")
-    assert [one[:3] for one in told] == [("GET", "/v1/members", 200), ("GET", "-", 404)]
+    assert [(one.route, one.status) for one in told] == [("/v1/members", 200), ("-", 404)]
 
 
 def test_strangers_are_kept_out_unless_that_is_asked_for(tmp_path):
     for host in ("0.0.0.0", "192.168.1.2", "::", "example.org"):
         with pytest.raises(InputError, match="anyone could read and change"):
             Address(host)
-        assert Address(host, token=TOKEN).hosts is None
-        assert Address(host, anyone=True).hosts is None
+        assert Address(host, token=TOKEN).origins.names is None
+        assert "localhost" in Address(host, anyone=True).origins.names
     for host in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
-        assert host in Address(host).hosts
+        assert host in Address(host).origins.names
 
 
 def test_a_port_that_is_taken_is_told():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio.to_thread
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -12,11 +14,21 @@ from starlette.exceptions import HTTPException
 
 from exchangeable._version import __version__
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve import routes
+from exchangeable.serve import routes, sandbox
+from exchangeable.serve.call import LEFT, Ended
 from exchangeable.serve.engine import Engine
-from exchangeable.serve.guard import RETRY_AFTER, Guard, Limits, OnResponse
+from exchangeable.serve.guard import RETRY_AFTER, Guard, OnResponse, Response
+from exchangeable.serve.limits import Limits
+from exchangeable.serve.origins import Origins
 from exchangeable.serve.snapshot import Busy, NoCells
 from exchangeable.serve.telemetry import Telemetry
+from exchangeable.serve.uploads import TooLarge
+
+log = logging.getLogger("exchangeable.serve")
+
+_ANYWHERE = Origins()
+_THREADS_BESIDE = 8
+"""Threads beside those of requests in progress: for checks, and for parts of responses."""
 
 
 def create_app(
@@ -24,20 +36,24 @@ def create_app(
     *,
     limits: Limits | None = None,
     token: str | None = None,
-    hosts: frozenset[str] | None = None,
-    on_response: OnResponse = lambda method, route, status, seconds: None,
+    origins: Origins = _ANYWHERE,
+    on_response: OnResponse = lambda response: None,
 ) -> FastAPI:
     """The service around an engine, which is closed when the service ends."""
     limits, telemetry = limits or Limits(), Telemetry(engine)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        sandbox.start()
+        # A thread for every request in progress: none waits for those that compute.
+        threads = limits.calls + limits.writes + limits.uploads + _THREADS_BESIDE
+        anyio.to_thread.current_default_thread_limiter().total_tokens = threads
         yield
         engine.close()
 
-    def observe(method: str, route: str, status: int, seconds: float) -> None:
-        telemetry.observe(method, route, status, seconds)
-        on_response(method, route, status, seconds)
+    def observe(response: Response) -> None:
+        telemetry.observe(response)
+        on_response(response)
 
     app = FastAPI(
         title="exchangeable",
@@ -48,7 +64,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.engine, app.state.limits, app.state.telemetry = engine, limits, telemetry
-    app.add_middleware(Guard, limits=limits, token=token, hosts=hosts, on_response=observe)
+    app.add_middleware(Guard, limits=limits, token=token, origins=origins, on_response=observe)
     app.include_router(routes.calls)
     app.include_router(routes.status)
     _handle_errors(app)
@@ -63,13 +79,20 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(InputError)
     async def invalid(request: Request, error: InputError) -> JSONResponse:
-        return problem(409 if isinstance(error, NoCells) else 422, str(error))
+        large, empty = isinstance(error, TooLarge), isinstance(error, NoCells)
+        return problem(413 if large else 409 if empty else 422, str(error))
 
     @app.exception_handler(Failed)
     async def failed(request: Request, error: Failed) -> JSONResponse:
-        response = problem(503 if isinstance(error, Busy) else 500, str(error))
-        if isinstance(error, Busy):
-            response.headers["retry-after"] = RETRY_AFTER
+        call = request.state.call
+        fields = {"id": call.identity, "reason": str(error)}
+        if not isinstance(error, Busy | Ended):
+            log.error("failed", extra={"fields": fields})
+            return problem(500, f"{error}; the log says more at {call.identity}")
+        if str(error) != LEFT:
+            log.warning("given up", extra={"fields": fields})
+        response = problem(503, str(error))
+        response.headers["retry-after"] = RETRY_AFTER
         return response
 
     @app.exception_handler(RequestValidationError)

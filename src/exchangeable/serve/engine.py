@@ -9,37 +9,32 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Floats, Index, Mask
+from exchangeable.arrays.cells import UNKNOWN, Floats, Index
 from exchangeable.completion.candidates import Recommendations
-from exchangeable.completion.completer import Completer
-from exchangeable.completion.explain import ReadMember, effects_of_cells
-from exchangeable.completion.ratings import encode_ratings
-from exchangeable.completion.recommend import (
-    RecommendQuery,
-    encode_features,
-    recommend,
-)
+from exchangeable.completion.recommend import RecommendQuery, recommend
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
 from exchangeable.predictors.base import (
     MEAN,
     PROBABILITIES,
-    Predictor,
     interval_ends,
     read_predictions,
 )
+from exchangeable.runtime.progress import SILENT
+from exchangeable.serve.call import Call, Ended
 from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot
 from exchangeable.serve.store import Store
+from exchangeable.serve.why import effects_of_ratings
 
 T = TypeVar("T")
 
@@ -99,7 +94,12 @@ class Engine:
         self.store.close()
 
     def predict(
-        self, cells: Sequence[Cell], coverage: float, times: Sequence[Time] | None = None
+        self,
+        cells: Sequence[Cell],
+        coverage: float,
+        times: Sequence[Time] | None = None,
+        *,
+        call: Call | None = None,
     ) -> tuple[Predictions, Snapshot]:
         """Mean, interval and, on a scale with levels, probabilities of cells.
 
@@ -113,7 +113,7 @@ class Engine:
         if completer.levels_:
             statistics.append(PROBABILITIES)
         mean, low, high, *probabilities = self._compute(
-            lambda: read_predictions(completer.predictor_, index, *statistics, times=at)
+            lambda: read_predictions(completer.predictor_, index, *statistics, times=at), call
         )
         return Predictions(mean, low, high, probabilities[0] if probabilities else None), snapshot
 
@@ -127,6 +127,7 @@ class Engine:
         *,
         features: Mapping[str, Any] | None = None,
         why: bool = False,
+        call: Call | None = None,
     ) -> tuple[list[RecommendedCell], Snapshot]:
         """Rank the unobserved cells of a member, or of a new one with these ratings or features."""
         snapshot = self.snapshot
@@ -138,7 +139,7 @@ class Engine:
             fixed = {name: self._given_label(snapshot, name, one) for name, one in given.items()}
             label = self.store.facts.normalise(axis, member)
             query = RecommendQuery(label, n, axis, None, fixed, completer.duplicates)
-            return self._compute(lambda: _to_cells(_rank(snapshot, query), table)), snapshot
+            return self._compute(lambda: _to_cells(_rank(snapshot, query), table), call), snapshot
         if table.order != 2:
             raise InputError(f"ratings need a table with two axes, but this one has {table.order}")
         other = 1 - axis
@@ -151,10 +152,13 @@ class Engine:
 
         def rank() -> list[RecommendedCell]:
             best = _rank(snapshot, query)
-            effects = _explain(completer, query, best.cells) if why and len(best.cells) else []
+            effects = []
+            if why and len(best.cells):
+                progress = SILENT if call is None else call.progress
+                effects = effects_of_ratings(completer, query, best.cells, progress)
             return _to_cells(best, table, effects)
 
-        return self._compute(rank), snapshot
+        return self._compute(rank, call), snapshot
 
     def members(self, axis: int, holding: str, limit: int) -> list[tuple[Label, int]]:
         """Labels that contain a text, with their numbers of cells, the most frequent first."""
@@ -173,9 +177,15 @@ class Engine:
         best = permutation[matches[permutation]][:limit]
         return [(labels[int(n)], int(counts[n])) for n in best]
 
-    def _compute(self, task: Callable[[], T]) -> T:
-        """Run a task in a worker thread, and wait for its result."""
-        return self._workers.submit(task).result()
+    def _compute(self, task: Callable[[], T], call: Call | None) -> T:
+        """Run a task in a worker thread, unless its call ends before, and wait for its result."""
+        future = self._workers.submit(task)
+        if call is not None:
+            call.on_end(future.cancel)
+        try:
+            return future.result()
+        except CancelledError:
+            raise Ended("the service stops" if call is None else call.reason) from None
 
     # Labels ------------------------------------------------------------------------------
 
@@ -237,25 +247,6 @@ def _rank(snapshot: Snapshot, query: RecommendQuery) -> Recommendations:
             keep &= best.cells[:, axis] != code
     rows = np.flatnonzero(keep)[: query.n]
     return best.take(rows)
-
-
-def _explain(
-    completer: Completer, query: RecommendQuery, cells: Index
-) -> list[tuple[Label, Floats]]:
-    """The effect of each rating of a new member on cells: predictions, less those without it."""
-    axis, fitted = int(query.axis), completer.fitted_
-    features = None if query.features is None else encode_features(fitted, axis, query.features)
-    _, index, values = encode_ratings(completer.table_, query.member, axis, query.ratings)
-    queries = cells.copy()
-    queries[:, axis] = 0
-
-    def read(kept: Mask) -> Predictor | None:
-        return completer.predictor_.for_new_members(axis, index[kept], values[kept], features)
-
-    if read(np.ones(len(index), dtype=bool)) is None:
-        return []
-    effects = effects_of_cells(cast(ReadMember, read), queries, len(index))
-    return list(zip(query.ratings, effects, strict=True))
 
 
 def _to_cells(

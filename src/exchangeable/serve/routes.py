@@ -5,9 +5,11 @@ Names of functions are part of the interface: operation ids in /openapi.json are
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict
 from importlib.resources import files
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -16,9 +18,10 @@ from starlette.concurrency import run_in_threadpool
 
 from exchangeable._version import __version__
 from exchangeable.errors import InputError
-from exchangeable.serve import schemas, uploads
+from exchangeable.serve import sandbox, schemas
+from exchangeable.serve.call import Call
 from exchangeable.serve.engine import Engine
-from exchangeable.serve.guard import Limits
+from exchangeable.serve.limits import Limits
 from exchangeable.serve.telemetry import Telemetry
 
 PAGE = {
@@ -35,13 +38,15 @@ PAGE = {
 _PROBLEMS = {
     400: "The request broke off, or its body is not JSON.",
     401: "A bearer token is required.",
+    403: "The request came from a page of another site, or through a proxy without a token.",
     408: "The request took too long to arrive.",
     409: "The table has no cells.",
-    413: "The request is too large.",
+    413: "The request is too large, or its file takes too much memory or time.",
     421: "The host name of the request is not one of the service's.",
     422: "The request is not valid; the error gives the reason in one line.",
-    500: "The database cannot be written to.",
-    503: "Too many requests are in progress: try again after some seconds.",
+    429: "Too many requests of this client are in progress: try again after some seconds.",
+    500: "The service failed, or its database cannot be written to; the log says why.",
+    503: "Too many requests are in progress, or this one took too long: try again later.",
 }
 
 
@@ -49,8 +54,8 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {s: {"model": schemas.Problem, "description": _PROBLEMS[s]} for s in statuses}
 
 
-_ALWAYS = (401, 421, 422, 503)
-_WITH_BODY = (*_ALWAYS, 400, 408, 413)
+_ALWAYS = (401, 403, 413, 421, 422, 429, 500, 503)
+_WITH_BODY = (*_ALWAYS, 400, 408)
 _FILE: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -84,8 +89,14 @@ async def _telemetry(request: Request) -> Telemetry:
     return telemetry
 
 
+async def _call(request: Request) -> Call:
+    call: Call = request.state.call
+    return call
+
+
 EngineOfApp = Annotated[Engine, Depends(_engine)]
 LimitsOfApp = Annotated[Limits, Depends(_limits)]
+CallOfRequest = Annotated[Call, Depends(_call)]
 TelemetryOfApp = Annotated[Telemetry, Depends(_telemetry)]
 Options = Annotated[schemas.Reading, Query()]
 
@@ -95,11 +106,13 @@ status = APIRouter()
 
 
 @calls.post("/predict", responses=_problems(*_WITH_BODY, 409))
-def predict(query: schemas.Asked, engine: EngineOfApp, limits: LimitsOfApp) -> schemas.Predicted:
+def predict(
+    query: schemas.Asked, engine: EngineOfApp, limits: LimitsOfApp, call: CallOfRequest
+) -> schemas.Predicted:
     """Predict cells: mean, interval and probabilities of the levels."""
     _check_cells(query.cells, limits)
     cells = [tuple(cell) for cell in query.cells]
-    predictions, snapshot = engine.predict(cells, query.coverage, query.times)
+    predictions, snapshot = engine.predict(cells, query.coverage, query.times, call=call)
     probabilities = predictions.probabilities
     answers = [
         schemas.Answer(
@@ -115,11 +128,19 @@ def predict(query: schemas.Asked, engine: EngineOfApp, limits: LimitsOfApp) -> s
 
 
 @calls.post("/recommend", responses=_problems(*_WITH_BODY, 409))
-def recommend(query: schemas.Wanted, engine: EngineOfApp) -> schemas.Recommendations:
+def recommend(
+    query: schemas.Wanted, engine: EngineOfApp, limits: LimitsOfApp, call: CallOfRequest
+) -> schemas.Recommendations:
     """Recommend the best cells of a member, or of a new member whose ratings are in the request."""
     new = bool(query.ratings) or query.features is not None
     if (query.member is None) != new:
         raise InputError("either a member, or a new one's ratings or features, must be given")
+    effects = query.n * len(query.ratings)
+    if query.why and effects > limits.effects:
+        raise InputError(
+            f"a request may ask for at most {limits.effects:,} effects of ratings, but {query.n:,} "
+            f"recommendations with {len(query.ratings):,} ratings have {effects:,}"
+        )
     started = time.perf_counter()
     cells, snapshot = engine.recommend(
         _axis(engine, query.axis),
@@ -129,6 +150,7 @@ def recommend(query: schemas.Wanted, engine: EngineOfApp) -> schemas.Recommendat
         query.n,
         features=query.features,
         why=query.why,
+        call=call,
     )
     recommended = [
         schemas.Recommendation(
@@ -146,7 +168,7 @@ def recommend(query: schemas.Wanted, engine: EngineOfApp) -> schemas.Recommendat
     )
 
 
-@calls.put("/interactions", responses=_problems(*_WITH_BODY, 500))
+@calls.put("/interactions", responses=_problems(*_WITH_BODY))
 def put(body: schemas.Cells, engine: EngineOfApp, limits: LimitsOfApp) -> schemas.Written:
     """Write cells, also of new members. The response is sent once they are durable."""
     _check_cells(body.cells, limits)
@@ -154,7 +176,7 @@ def put(body: schemas.Cells, engine: EngineOfApp, limits: LimitsOfApp) -> schema
     return schemas.Written(version=engine.refresher.put(cells, body.times), cells=len(cells))
 
 
-@calls.delete("/interactions", responses=_problems(*_ALWAYS, 500))
+@calls.delete("/interactions", responses=_problems(*_ALWAYS))
 def remove(
     label: Annotated[
         list[str], Query(description="Labels of the cell, one per axis, in the axes' sequence.")
@@ -166,7 +188,7 @@ def remove(
     return schemas.Deleted(gone_with_version=version, cells=deleted)
 
 
-@calls.delete("/members", responses=_problems(*_ALWAYS, 500))
+@calls.delete("/members", responses=_problems(*_ALWAYS))
 def forget(axis: str, member: str, engine: EngineOfApp) -> schemas.Deleted:
     """Delete all cells of a member."""
     version, deleted = engine.refresher.delete_member(_axis(engine, axis), member)
@@ -220,20 +242,22 @@ def model(engine: EngineOfApp, limits: LimitsOfApp) -> schemas.About:
     responses={**_CSV, **_problems(*_WITH_BODY)},
     openapi_extra=_FILE,
 )
-async def complete(request: Request, options: Options, limits: LimitsOfApp) -> Response:
+async def complete(
+    request: Request, options: Options, limits: LimitsOfApp, call: CallOfRequest
+) -> Response:
     """Complete a CSV or Parquet file and return it as CSV. The service does not store the file."""
-    upload = options.upload(await request.body())
-    filled = await run_in_threadpool(
-        uploads.complete, upload, every=options.all, max_rows=limits.rows
-    )
-    return StreamingResponse(uploads.csv_chunks(filled), media_type="text/csv")
+    parts = sandbox.respond(options.task("complete"), await request.body(), limits, call)
+    first = await run_in_threadpool(next, parts, b"")
+    return StreamingResponse(chain([first], parts), media_type="text/csv")
 
 
 @calls.post("/look", responses=_problems(*_WITH_BODY), openapi_extra=_FILE)
-async def look(request: Request, options: Options, limits: LimitsOfApp) -> schemas.Look:
+async def look(
+    request: Request, options: Options, limits: LimitsOfApp, call: CallOfRequest
+) -> schemas.Look:
     """Summarise a file: its content, the error on hidden cells, and a picture of it completed."""
-    upload = options.upload(await request.body())
-    return schemas.Look(**await run_in_threadpool(uploads.preview, upload, limits.rows))
+    parts = sandbox.respond(options.task("look"), await request.body(), limits, call)
+    return schemas.Look(**json.loads(await run_in_threadpool(b"".join, parts)))
 
 
 @status.get("/health", responses=_problems(421))

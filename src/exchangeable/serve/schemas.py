@@ -19,7 +19,7 @@ from pydantic import (
 
 from exchangeable.data.options import TableOptions
 from exchangeable.serve.snapshot import Snapshot, Status
-from exchangeable.serve.uploads import Upload
+from exchangeable.serve.upload_process import Task
 
 Label = Annotated[
     StrictStr | StrictInt, Field(description="Label of a member: a text or a whole number.")
@@ -240,6 +240,7 @@ class Reading(_Strict):
         default=False, description="Predict every cell, not only those without a value."
     )
 
-    def upload(self, content: bytes) -> Upload:
+    def task(self, kind: Literal["complete", "look"]) -> Task:
         axes = tuple(self.axes.split(",")) if self.axes else None
-        return Upload(content, TableOptions(axes, self.value, duplicates=self.duplicates))
+        options = TableOptions(axes, self.value, duplicates=self.duplicates)
+        return Task(kind, options, every=self.all)

@@ -1,22 +1,19 @@
-"""Runs the service as a process: address and token, models, uvicorn, logs."""
+"""Runs the service as a process: address and token, models, uvicorn."""
 
 from __future__ import annotations
 
 import copy
 import ipaddress
-import json
-import logging
 import os
 import socket
-import sys
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import uvicorn
@@ -31,9 +28,12 @@ from exchangeable.errors import InputError
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.serve.app import create_app
+from exchangeable.serve.connections import BACKLOG, Connection, Connections
 from exchangeable.serve.engine import Engine
-from exchangeable.serve.guard import Limits
+from exchangeable.serve.limits import Limits
+from exchangeable.serve.origins import LOCAL_NAMES, Origins, machine_names
 from exchangeable.serve.refresher import MakeCompleter
+from exchangeable.serve.telemetry import log_as_json, log_response
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedModel
 
 MIN_TOKEN_LENGTH = 16
@@ -42,10 +42,6 @@ DRAIN_SECONDS = 8
 """Seconds that requests in progress have to end when the service stops."""
 EXIT_SECONDS = 10
 """Seconds after which the process exits in any case: acknowledged changes are durable."""
-MAX_CONNECTIONS = 1000
-"""Maximum simultaneous connections."""
-
-log = logging.getLogger("exchangeable.serve")
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,8 @@ class Address:
     token: str | None = None
     anyone: bool = False
     """Whether other machines may use the service without a token."""
+    names: tuple[str, ...] = ()
+    """Host names that requests may use, beside those of this machine."""
 
     def __post_init__(self) -> None:
         if not self._is_local and self.token is None and not self.anyone:
@@ -75,11 +73,14 @@ class Address:
             return False
 
     @property
-    def hosts(self) -> frozenset[str] | None:
-        """Host names that requests may use; None (any) with a token or ``anyone``."""
-        if self.token is not None or self.anyone:
-            return None
-        return frozenset({"localhost", "127.0.0.1", "[::1]", self.host})
+    def origins(self) -> Origins:
+        """Where requests may come from: any name with a token, which no page of others knows."""
+        if self.token is not None:
+            return Origins()
+        named = frozenset(name.lower() for name in (self.host, *self.names))
+        if self.anyone:
+            return Origins(machine_names() | named, addresses=True)
+        return Origins(LOCAL_NAMES | named, proxies=False)
 
     def bind(self) -> socket.socket:
         """Bind a socket, before the table is read: a port in use is reported at once."""
@@ -175,13 +176,21 @@ def serve(
     engine: Engine, address: Address, bound: socket.socket, limits: Limits | None = None
 ) -> None:
     """Serve until stopped, and then until the requests in progress have ended."""
-    _log_as_json()
+    log_as_json()
+    limits = limits or Limits()
     app = create_app(
-        engine, limits=limits, token=address.token, hosts=address.hosts, on_response=_log_response
+        engine,
+        limits=limits,
+        token=address.token,
+        origins=address.origins,
+        on_response=log_response,
     )
+    protocol = partial(Connection, Connections(limits))
     config = uvicorn.Config(
         app,
-        limit_concurrency=MAX_CONNECTIONS,
+        http=cast(Any, protocol),  # any function that makes a protocol will do
+        ws="none",
+        backlog=BACKLOG,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -199,30 +208,3 @@ class _Server(uvicorn.Server):
         timer = threading.Timer(EXIT_SECONDS, os._exit, (0,))
         timer.daemon = True
         timer.start()
-
-
-def _log_response(method: str, route: str, status: int, seconds: float) -> None:
-    fields = {"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 2)}
-    log.info("call", extra={"fields": fields})
-
-
-class _JsonFormatter(logging.Formatter):
-    """One JSON object per line, without labels or values of the table."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        return json.dumps(fields)
-
-
-def _log_as_json() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter())
-    for name in ("exchangeable.serve", "uvicorn"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(logging.INFO if name == "exchangeable.serve" else logging.WARNING)

@@ -1,11 +1,20 @@
-"""Metrics of the service, for Prometheus."""
+"""Metrics of the service, for Prometheus, and its log, without labels or values of the table."""
 
 from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from exchangeable.serve.engine import Engine
+from exchangeable.serve.guard import Response
+
+log = logging.getLogger("exchangeable.serve")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -47,8 +56,9 @@ class Telemetry:
             gauge = Gauge(f"exchangeable_{name}", description, registry=self.registry)
             gauge.set_function(measure)
 
-    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        self.seconds.labels(method, route, str(status)).observe(seconds)
+    def observe(self, response: Response) -> None:
+        labels = response.method, response.route, str(response.status)
+        self.seconds.labels(*labels).observe(response.seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -57,3 +67,37 @@ class Telemetry:
 def _cells(engine: Engine) -> float:
     completer = engine.snapshot.completer
     return 0.0 if completer is None else float(len(completer.table_))
+
+
+def log_response(response: Response) -> None:
+    fields = {
+        "id": response.identity,
+        "method": response.method,
+        "route": response.route,
+        "status": response.status,
+        "ms": round(1000 * response.seconds, 2),
+    }
+    log.info("call", extra={"fields": fields})
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, without labels or values of the table."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        return json.dumps(fields)
+
+
+def log_as_json() -> None:
+    """Write what the service and uvicorn log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    for name in ("exchangeable.serve", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO if name == "exchangeable.serve" else logging.WARNING)

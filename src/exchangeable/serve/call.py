@@ -1,0 +1,64 @@
+"""A request in progress: what is computed for it ends with it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+
+from exchangeable.errors import Failed
+from exchangeable.runtime.progress import Progress
+
+LEFT = "the client has left"
+
+
+class Ended(Failed):
+    """The request was given up before its response was computed."""
+
+
+class Call:
+    """A request, until it is answered, its time is over, or its client has left.
+
+    Safe for threads: the event loop ends a call, and its work stops in others.
+    """
+
+    def __init__(self) -> None:
+        self.identity = secrets.token_hex(8)
+        """Names the request in the log, and in its response."""
+        self.reason = ""
+        self._ended = threading.Event()
+        self._stops: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def end(self, reason: str = "") -> None:
+        """End the call and all work for it; only the first reason counts."""
+        with self._lock:
+            if self.ended:
+                return
+            self.reason = reason
+            self._ended.set()
+            stops, self._stops = self._stops, []
+        for stop in stops:
+            stop()
+
+    def on_end(self, stop: Callable[[], object]) -> None:
+        """Stop some work when the call ends; at once if it has ended."""
+        with self._lock:
+            if not self.ended:
+                self._stops.append(stop)
+                return
+        stop()
+
+    def check(self) -> None:
+        """Raise ``Ended`` if the call has ended."""
+        if self.ended:
+            raise Ended(self.reason)
+
+    @property
+    def progress(self) -> Progress:
+        """A progress that shows nothing, and raises ``Ended`` once the call has ended."""
+        return Progress(show=lambda share, text: self.check())

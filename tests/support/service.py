@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,28 @@ class Service:
         """Resident memory of the process in bytes."""
         text = Path(f"/proc/{self.process.pid}/statm").read_text()
         return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def children(self) -> set[int]:
+        """Processes that the service started, and those that these started."""
+        parents = {}
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended in the meantime
+                fields = status.read_text().rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    parents[int(status.parent.name)] = int(fields[1])
+        found = {self.process.pid}
+        while more := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= more
+        return found - {self.process.pid}
+
+    def memory_of_all(self) -> int:
+        """Memory of the process and of its children in bytes; what they share counts once."""
+        total = 0
+        for pid in (self.process.pid, *self.children()):
+            with suppress(OSError):
+                text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+                total += int(text.split("\nPss:")[1].split()[0]) * 1024
+        return total
 
     def kill(self) -> None:
         """Kill the process at once, as a loss of power does."""

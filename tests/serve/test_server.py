@@ -24,8 +24,10 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve import server
 from exchangeable.serve.app import create_app
+from exchangeable.serve.connections import Connections
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import Response
+from exchangeable.serve.limits import Limits
 from exchangeable.serve.server import (
     Address,
     completer_factory,
@@ -112,7 +114,7 @@ def test_asked_to_end_it_ends_in_any_case(monkeypatch):
     started = []
     timer = lambda *given: SimpleNamespace(start=lambda: started.append(given), daemon=False)  # noqa: E731
     monkeypatch.setattr(server.threading, "Timer", timer)
-    running = server._Server(server.uvicorn.Config(lambda: None))
+    running = server.Server(server.uvicorn.Config(lambda: None), Connections(Limits()))
     running.handle_exit(15, None)
     assert running.should_exit
     assert started == [(10, os._exit, (0,))]

@@ -55,12 +55,19 @@ class Connections:
 
     def add(self, connection: Connection) -> None:
         """Count a new connection; if there are too many, drop an idle one, or else the new one."""
-        client = connection.peer
+        client, taken = connection.peer, self.slots.taken
+        crowd = None
         if self.slots.holds_all_of(client):
-            self._drop([other for other in self.open if other.peer == client], connection)
+            crowd = client
         elif self.slots.full:
-            largest = max(self.slots.taken, key=lambda one: self.slots.taken[one])
-            self._drop([other for other in self.open if other.peer == largest], connection)
+            crowd = max(taken, key=lambda one: taken[one])
+        if crowd is not None:
+            victim = next((c for c in self.open if c.peer == crowd and c.is_idle), connection)
+            self.dropped += 1
+            self.remove(victim)
+            victim.transport.abort()
+            if victim is connection:
+                return
         self.slots.take(client)
         self.open[connection] = None
         if self._timer is None:
@@ -70,12 +77,6 @@ class Connections:
         if connection in self.open:
             del self.open[connection]
             self.slots.free(connection.peer)
-
-    def _drop(self, candidates: list[Connection], new: Connection) -> None:
-        self.dropped += 1
-        victim = next((one for one in candidates if one.is_idle), new)
-        victim.transport.abort()
-        self.remove(victim)
 
     def _sweep(self) -> None:
         """Close the connections that have been idle for too long."""

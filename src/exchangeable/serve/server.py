@@ -177,7 +177,12 @@ def serve(
 ) -> None:
     """Serve until stopped, and then until the requests in progress have ended."""
     log_as_json()
-    limits = limits or Limits()
+    with suppress(KeyboardInterrupt):  # uvicorn raises it again after its own shutdown
+        make_server(engine, address, limits or Limits()).run(sockets=[bound])
+
+
+def make_server(engine: Engine, address: Address, limits: Limits) -> Server:
+    """The server of the service around an engine, which is closed when the server ends."""
     app = create_app(
         engine,
         limits=limits,
@@ -185,10 +190,10 @@ def serve(
         origins=address.origins,
         on_response=log_response,
     )
-    protocol = partial(Connection, Connections(limits))
+    connections = Connections(limits)
     config = uvicorn.Config(
         app,
-        http=cast(Any, protocol),  # any function that makes a protocol will do
+        http=cast(Any, partial(Connection, connections)),  # uvicorn only calls it
         ws="none",
         backlog=BACKLOG,
         log_config=None,
@@ -196,12 +201,15 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
-    with suppress(KeyboardInterrupt):  # uvicorn raises it again after its own shutdown
-        _Server(config).run(sockets=[bound])
+    return Server(config, connections)
 
 
-class _Server(uvicorn.Server):
-    """Exits in time, even while a file is completed, which cannot be interrupted."""
+class Server(uvicorn.Server):
+    """Exits in time, whatever is still computed."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self.connections = connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)

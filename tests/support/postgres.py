@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 WHERE = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -58,6 +58,17 @@ def server():
             started.kill()
             started.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def processes(port):
+    """Processes of the server at a port, its own first."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = place.read_bytes().split(b"\0")
+            if b"postgres" in words[0] and str(port).encode() in words:
+                found.append(int(place.parent.name))
+    return found
 
 
 def _wait(port, started):

@@ -20,6 +20,7 @@ from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import RETRY_AFTER, Guard, OnResponse, Response
 from exchangeable.serve.limits import Limits
 from exchangeable.serve.origins import Origins
+from exchangeable.serve.readiness import Readiness
 from exchangeable.serve.snapshot import Busy, NoCells
 from exchangeable.serve.telemetry import Telemetry
 from exchangeable.serve.uploads import TooLarge
@@ -40,7 +41,7 @@ def create_app(
     on_response: OnResponse = lambda response: None,
 ) -> FastAPI:
     """The service around an engine, which is closed when the service ends."""
-    limits, telemetry = limits or Limits(), Telemetry(engine)
+    limits, telemetry, readiness = limits or Limits(), Telemetry(engine), Readiness(engine)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -49,6 +50,7 @@ def create_app(
         threads = limits.calls + limits.writes + limits.uploads + _THREADS_BESIDE
         anyio.to_thread.current_default_thread_limiter().total_tokens = threads
         yield
+        readiness.close()
         engine.close()
 
     def observe(response: Response) -> None:
@@ -64,6 +66,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.engine, app.state.limits, app.state.telemetry = engine, limits, telemetry
+    app.state.readiness = readiness
     app.add_middleware(Guard, limits=limits, token=token, origins=origins, on_response=observe)
     app.include_router(routes.calls)
     app.include_router(routes.status)
@@ -88,7 +91,8 @@ def _handle_errors(app: FastAPI) -> None:
         fields = {"id": call.identity, "reason": str(error)}
         if not isinstance(error, Busy | Ended):
             log.error("failed", extra={"fields": fields})
-            return problem(500, f"{error}; the log says more at {call.identity}")
+            outline = str(error).partition(":")[0]  # what follows may name hosts and users
+            return problem(500, f"{outline}; the log says more at {call.identity}")
         if str(error) != LEFT:
             log.warning("given up", extra={"fields": fields})
         response = problem(503, str(error))

@@ -1,15 +1,20 @@
-"""A request in progress: what is computed for it ends with it."""
+"""A request in progress: what is computed for it ends with it, and its failures are logged."""
 
 from __future__ import annotations
 
 import secrets
 import threading
+import traceback
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from exchangeable.errors import Failed
 from exchangeable.runtime.progress import Progress
 
 LEFT = "the client has left"
+MAX_FRAMES = 30
+"""Most frames of a traceback in the log."""
 
 
 class Ended(Failed):
@@ -62,3 +67,10 @@ class Call:
     def progress(self) -> Progress:
         """A progress that shows nothing, and raises ``Ended`` once the call has ended."""
         return Progress(show=lambda share, text: self.check())
+
+
+def describe_failure(error: BaseException) -> dict[str, Any]:
+    """Where an error happened, for the log; its message may contain labels and values."""
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
+    where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+    return {"error": type(error).__name__, "where": where}

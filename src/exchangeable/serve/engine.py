@@ -18,6 +18,7 @@ import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
 from exchangeable.completion.candidates import Recommendations
+from exchangeable.completion.effects import effects_of_ratings
 from exchangeable.completion.recommend import RecommendQuery, recommend
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
@@ -34,7 +35,6 @@ from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot
 from exchangeable.serve.store import Store
-from exchangeable.serve.why import effects_of_ratings
 
 T = TypeVar("T")
 

@@ -12,17 +12,15 @@ import hmac
 import json
 import logging
 import time
-import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exchangeable.serve.call import LEFT, Call, Ended
+from exchangeable.serve.call import LEFT, Call, Ended, describe_failure
 from exchangeable.serve.limits import Limits, Slots
 from exchangeable.serve.origins import Origins, Refused, client_of
 
@@ -37,6 +35,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+STATUS_LEFT = 499
+"""Status in log and metrics of a request whose client left before its response."""
 RETRY_AFTER = "1"
 """Seconds after which a client that was refused with 429 or 503 may try again."""
 _WRITING_METHODS = ("PUT", "DELETE")
@@ -90,7 +90,8 @@ class Guard:
 
         async def send_checked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                status[0] = message["status"]
+                left = call.ended and call.reason == LEFT
+                status[0] = STATUS_LEFT if left else message["status"]
                 headers = message.get("headers", [])
                 present = {name for name, _ in headers}
                 defaults = {**HEADERS, "x-request-id": call.identity}
@@ -244,14 +245,11 @@ def _replay(body: bytes, gone: asyncio.Event) -> Receive:
 
 
 def _log_failure(error: Exception, call: Call) -> None:
-    """Log where an error happened; its message may contain labels and values."""
+    """Log that a request failed, or was given up."""
     if isinstance(error, Ended):
         log.info("given up", extra={"fields": {"id": call.identity, "reason": str(error)}})
         return
-    frames = traceback.extract_tb(error.__traceback__)
-    where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
-    fields = {"id": call.identity, "error": type(error).__name__, "where": where[-20:]}
-    log.error("failed", extra={"fields": fields})
+    log.error("failed", extra={"fields": {"id": call.identity, **describe_failure(error)}})
 
 
 async def _respond(refused: Refused, send: Send) -> None:

@@ -12,6 +12,7 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +29,7 @@ from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
 from exchangeable.predictors.base import read_predictions
+from exchangeable.serve.call import describe_failure
 from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
 from exchangeable.serve.store import Store
@@ -37,6 +39,8 @@ MakeCompleter = Callable[[Table], Completer]
 
 log = logging.getLogger("exchangeable.serve")
 
+MAX_LAG_SECONDS = 60.0
+"""Seconds after which a change should be included in predictions, unless a refresh takes longer."""
 RETRY_SECONDS = 30.0
 """Seconds until a refresh that failed is repeated."""
 WRITER_TIMEOUT = 5.0
@@ -52,6 +56,10 @@ class Refresher:
         self._pending: list[Change] = []
         self._wake = threading.Condition()
         self._stopping = False
+        self._lagging: deque[tuple[int, float]] = deque()
+        """Versions that are not yet included, and when they were written."""
+        self.read_seconds = 0.0
+        """Seconds that the last reading of the whole table took."""
         version, completer = self._read()
         self.snapshot = Snapshot(completer, version, version, time.monotonic())
         self.refreshing = False
@@ -77,6 +85,13 @@ class Refresher:
     def behind(self) -> int:
         """Number of durable changes that are not yet in the snapshot."""
         return max(self._written - self.snapshot.version, 0)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether predictions lack a change for longer than a refresh should take."""
+        with self._wake:
+            lag = time.monotonic() - self._lagging[0][1] if self._lagging else 0.0
+        return self.failing or lag > max(MAX_LAG_SECONDS, 4 * self.read_seconds)
 
     # Changes -----------------------------------------------------------------------------
 
@@ -131,6 +146,7 @@ class Refresher:
             self._deleted = change.version
         with self._wake:
             self._pending.append(change)
+            self._lagging.append((change.version, time.monotonic()))
             self._wake.notify_all()
 
     # The background thread ---------------------------------------------------------------
@@ -147,7 +163,7 @@ class Refresher:
                 self.failing = False
             except (Exception, Failed) as error:  # whatever it is, the old snapshot stays in use
                 self.failing = True
-                log.error("refresh failed", extra={"fields": {"error": type(error).__name__}})
+                log.error("refresh failed", extra={"fields": describe_failure(error)})
                 with self._wake:
                     self._pending = [*changes, *self._pending]
                     self._wake.wait_for(lambda: self._stopping, RETRY_SECONDS)
@@ -172,7 +188,7 @@ class Refresher:
                 if self._try_update(snapshot, cells, changes[-1].version):
                     return
             except Exception as error:  # cells that cannot be added can still be read
-                log.error("update failed", extra={"fields": {"error": type(error).__name__}})
+                log.error("update failed", extra={"fields": describe_failure(error)})
         self._refresh()
 
     def _try_update(
@@ -221,6 +237,7 @@ class Refresher:
         log.info("refreshed", extra={"fields": {"version": version, "seconds": seconds}})
 
     def _read(self) -> tuple[int, Completer | None]:
+        started = time.monotonic()
         version, table = self.store.read_table()
         if not len(table):
             return version, None
@@ -231,6 +248,7 @@ class Refresher:
         newcomer = completer.predictor_.for_new_members(0, cell, completer.table_.values[:1])
         if newcomer is not None:
             read_predictions(newcomer, cell, methodcaller("mean"))
+        self.read_seconds = time.monotonic() - started
         return version, completer
 
     def _members_deleted_after(self, version: int) -> frozenset[tuple[int, Label]]:
@@ -241,6 +259,9 @@ class Refresher:
     def _publish(self, new: Callable[[Snapshot], Snapshot]) -> None:
         with self._writing:
             self.snapshot = new(self.snapshot)
+        with self._wake:
+            while self._lagging and self._lagging[0][0] <= self.snapshot.version:
+                self._lagging.popleft()
 
 
 def _any_observed(table: Table, cells: Index) -> bool:

@@ -266,10 +266,14 @@ async def health(engine: EngineOfApp) -> schemas.Health:
     return schemas.Health(status=engine.refresher.status, behind=engine.refresher.behind)
 
 
-@status.get("/ready", responses=_problems(421))
-async def ready(engine: EngineOfApp) -> schemas.Health:
-    """Report that the service can predict."""
-    return await health(engine)
+@status.get("/ready", responses={**_problems(421), 503: {"model": schemas.Ready}})
+async def ready(engine: EngineOfApp, request: Request, response: Response) -> schemas.Ready:
+    """Report whether the service can predict, write, and follow its database: 503 if not."""
+    reasons = await request.app.state.readiness.reasons()
+    if reasons:
+        response.status_code = 503
+    refresher = engine.refresher
+    return schemas.Ready(status=refresher.status, behind=refresher.behind, reasons=reasons)
 
 
 @status.get("/metrics", response_class=Response, responses={**_TEXT, **_problems(421)})

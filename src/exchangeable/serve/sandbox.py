@@ -65,11 +65,11 @@ def respond(task: Task, content: bytes, limits: Limits, call: Call) -> Iterator[
     timer.start()
     call.on_end(process.kill)
     try:
-        yield from _receive(here, content, limits)
+        yield from _receive(here, content, limits, call)
     except (EOFError, OSError):
         process.join()
         call.check()
-        raise _explain_end(process.exitcode, overdue.is_set(), limits) from None
+        raise _explain_end(process.exitcode, overdue.is_set(), limits, call) from None
     finally:
         timer.cancel()
         here.close()
@@ -77,9 +77,9 @@ def respond(task: Task, content: bytes, limits: Limits, call: Call) -> Iterator[
         process.join()
 
 
-def _receive(connection: Connection, content: bytes, limits: Limits) -> Iterator[bytes]:
+def _receive(connection: Connection, content: bytes, limits: Limits, call: Call) -> Iterator[bytes]:
     connection.send_bytes(content)
-    _check(json.loads(connection.recv_bytes(MAX_MESSAGE)), limits)
+    _check(json.loads(connection.recv_bytes(MAX_MESSAGE)), limits, call)
     size = 0
     while part := connection.recv_bytes(MAX_MESSAGE):
         size += len(part)
@@ -88,7 +88,7 @@ def _receive(connection: Connection, content: bytes, limits: Limits) -> Iterator
         yield part
 
 
-def _check(message: dict[str, Any], limits: Limits) -> None:
+def _check(message: dict[str, Any], limits: Limits, call: Call) -> None:
     """Raise what the process says went wrong."""
     outcome = message["outcome"]
     if outcome == "invalid":
@@ -98,18 +98,19 @@ def _check(message: dict[str, Any], limits: Limits) -> None:
     if outcome == "memory":
         raise _memory_exceeded(limits)
     if outcome == "failed":
-        fields = {"error": message["error"], "where": message["where"]}
+        fields = {"id": call.identity, "error": message["error"], "where": message["where"]}
         log.error("upload failed", extra={"fields": fields})
         if message["error"] == "PanicException":  # of polars, which this file has broken
             raise InputError(f"{NAME} cannot be read: it is damaged")
         raise Broken("the file could not be completed")
 
 
-def _explain_end(code: int | None, overdue: bool, limits: Limits) -> Exception:
+def _explain_end(code: int | None, overdue: bool, limits: Limits, call: Call) -> Exception:
     """Why a process ended before its response did."""
     names = {number.value: number.name for number in signal.Signals}
     name = names.get(-(code or 0), str(code))
-    log.error("upload ended", extra={"fields": {"signal": name, "overdue": overdue}})
+    fields = {"id": call.identity, "signal": name, "overdue": overdue}
+    log.error("upload ended", extra={"fields": fields})
     if overdue or name in _KILLED_FOR_TIME:
         return TooLarge(
             f"{NAME} may take at most {limits.upload_seconds:g} seconds, but took more: send fewer "

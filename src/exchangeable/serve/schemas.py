@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from exchangeable.data.options import TableOptions
+from exchangeable.serve import readiness
 from exchangeable.serve.snapshot import Snapshot, Status
 from exchangeable.serve.upload_process import Task
 
@@ -199,6 +200,13 @@ class Health(_Strict):
         description="failing: predictions continue from the last state, without later changes."
     )
     behind: int = Field(description="Number of durable changes that predictions do not include.")
+
+
+class Ready(Health):
+    reasons: list[readiness.Reason] = Field(
+        description="Why the service is not ready: its database does not respond or cannot be "
+        "written to, its disk is full, or a refresh is overdue."
+    )
 
 
 class Picture(_Strict):

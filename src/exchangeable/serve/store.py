@@ -7,6 +7,7 @@ set of cells, before a restart and after it.
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,17 +27,10 @@ from exchangeable.arrays.cells import Floats
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import Failed, InputError
+from exchangeable.serve.database import open_database, reason_of
 from exchangeable.serve.facts import MAX_KEY_BYTES, Cell, Facts, Label
 
 _ROWS_PER_STATEMENT = 5000
-_WAIT = 5  # seconds to wait for another writer, or for a server that does not respond
-_STATEMENT = 60  # seconds until PostgreSQL gives up a statement
-_LIMITS: dict[str, Any] = {
-    "connect_timeout": _WAIT,
-    "tcp_user_timeout": 1000 * _WAIT,
-    "options": f"-c lock_timeout={1000 * _WAIT} -c statement_timeout={1000 * _STATEMENT}",
-}
-"""Time limits for PostgreSQL, which would otherwise wait without end."""
 
 
 class Store:
@@ -53,39 +47,18 @@ class Store:
             sa.Column("facts", sa.Text, nullable=False),
             sa.Column("version", sa.BigInteger, nullable=False),
         )
+        self.last_write_failed = False
+        local = engine.dialect.name == "sqlite"
+        self._file = Path(str(engine.url.database)).absolute() if local else None
         self._facts = self._load_facts()
 
     @classmethod
     def open(cls, url: str) -> Store:
         """Open the database at a URL such as sqlite:///ratings.db; SQLite's file may be new."""
-        new_file = None
         try:
-            address = sa.make_url(url)
-            if address.get_backend_name() == "sqlite":
-                if address.database in (None, "", ":memory:"):
-                    raise InputError(f"the database must be kept in a file, but {url} names none")
-                file = Path(str(address.database)).absolute()
-                new_file = None if file.exists() else file
-                engine = sa.create_engine(address, connect_args={"timeout": _WAIT})
-                sa.event.listen(engine, "connect", _configure_sqlite)
-                sa.event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))
-            elif address.get_backend_name() == "postgresql":
-                if address.drivername == "postgresql":
-                    address = address.set(drivername="postgresql+psycopg")
-                limits = {name: value for name, value in _LIMITS.items()
-                          if name not in address.query}  # fmt: skip
-                engine = sa.create_engine(address, pool_pre_ping=True, connect_args=limits)
-            else:
-                raise InputError(
-                    f"the database must be sqlite or postgresql, but is {address.drivername}"
-                )
-            return cls(engine, new_file)
+            return cls(*open_database(url))
         except SQLAlchemyError as error:
-            raise InputError(f"the database cannot be opened: {_reason(error)}") from None
-        except ModuleNotFoundError as error:
-            raise InputError(
-                f"PostgreSQL needs {error.name}: pip install 'exchangeable[postgres]'"
-            ) from None
+            raise InputError(f"the database cannot be opened: {reason_of(error)}") from None
 
     def close(self) -> None:
         """Close the database; a file that was created for it and never filled is removed."""
@@ -124,6 +97,24 @@ class Store:
             numbers.append(sa.Column("time", sa.Double))
         return sa.Table("exchangeable_cells", sa.MetaData(), *keys, *numbers)
 
+    def check(self) -> None:
+        """Raise unless the database responds and, if the last write failed, can be written to."""
+        if self._file is not None and not self._file.exists():  # open connections would still work
+            raise Failed("the database cannot be read: its file is gone")
+        if self.last_write_failed:
+            with self._transaction() as connection:
+                connection.execute(sa.update(self.head).values(version=self.head.c.version))
+            return
+        try:
+            with self.engine.connect() as connection:
+                self._version(connection)
+        except SQLAlchemyError as error:
+            raise Failed(f"the database cannot be read: {reason_of(error)}") from None
+
+    def free_bytes(self) -> int | None:
+        """Free bytes where the database is kept, if that is on this machine."""
+        return None if self._file is None else shutil.disk_usage(self._file.parent).free
+
     def _load_facts(self) -> Facts | None:
         with self.engine.connect() as connection:
             if not sa.inspect(connection).has_table(self.head.name):
@@ -158,7 +149,7 @@ class Store:
         rows = zip(*columns, strict=True)
         names = [column.name for column in self.cells.columns]
         head = {"id": 1, "facts": json.dumps(asdict(facts)), "version": 1}
-        with _transaction(self.engine) as connection:
+        with self._transaction() as connection:
             self.head.create(connection)
             self.cells.create(connection)
             for chunk in _chunks(rows, _ROWS_PER_STATEMENT):
@@ -223,7 +214,7 @@ class Store:
         if timed:
             changed["time"] = statement.excluded.time
         statement = statement.on_conflict_do_update(index_elements=keys, set_=changed)
-        with _transaction(self.engine) as connection:
+        with self._transaction() as connection:
             for chunk in _chunks(records, _ROWS_PER_STATEMENT):
                 connection.execute(statement, chunk)
             return self._next_version(connection)
@@ -239,7 +230,7 @@ class Store:
         return self._delete([self.cells.c[f"m{axis}"] == self.facts.to_text(axis, member)])
 
     def _delete(self, where: Sequence[sa.ColumnElement[bool]]) -> tuple[int, int]:
-        with _transaction(self.engine) as connection:
+        with self._transaction() as connection:
             deleted = connection.execute(sa.delete(self.cells).where(*where)).rowcount
             version = self._next_version(connection) if deleted else self._version(connection)
             return version, deleted
@@ -252,6 +243,17 @@ class Store:
             driver = connection.connection.driver_connection
             assert driver is not None
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # outside of any transaction
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """A transaction that is durable if the block ends without an error, and else undone."""
+        try:
+            with self.engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            self.last_write_failed = True
+            raise Failed(f"the database cannot be written to: {reason_of(error)}") from None
+        self.last_write_failed = False
 
     def _next_version(self, connection: Connection) -> int:
         """Increment the version; the transaction holds the row's lock until it is durable."""
@@ -278,25 +280,6 @@ def _check_key(size: int) -> None:
         )
 
 
-@contextmanager
-def _transaction(engine: Engine) -> Iterator[Connection]:
-    """A transaction that is durable if the block ends without an error, and undone otherwise."""
-    try:
-        with engine.begin() as connection:
-            yield connection
-    except SQLAlchemyError as error:
-        raise Failed(f"the database cannot be written to: {_reason(error)}") from None
-
-
-def _configure_sqlite(connection: Any, record: Any) -> None:
-    """Let readers go on beside a writer, and let commits survive a loss of power."""
-    connection.isolation_level = (
-        None  # else reads would be in no transaction, and could see two states
-    )
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
 def _chunks(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
     chunk: list[Any] = []
     for row in rows:
@@ -306,9 +289,3 @@ def _chunks(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
             chunk = []
     if chunk:
         yield chunk
-
-
-def _reason(error: SQLAlchemyError) -> str:
-    """The first line of an error, without the statement, which contains labels and values."""
-    original = getattr(error, "orig", None) or error
-    return str(original).splitlines()[0]

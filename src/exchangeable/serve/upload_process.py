@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any, Literal
 from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 from exchangeable.serve import uploads
+from exchangeable.serve.call import describe_failure
 from exchangeable.serve.limits import Limits
 
 MAX_MESSAGE = 2**20
@@ -78,9 +78,7 @@ def _describe(error: BaseException) -> dict[str, Any]:
         return {"outcome": outcome, "reason": str(error)}
     if isinstance(error, MemoryError) or any(part in str(error).lower() for part in _NO_MEMORY):
         return {"outcome": "memory"}
-    frames = traceback.extract_tb(error.__traceback__)
-    where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
-    return {"outcome": "failed", "error": type(error).__name__, "where": where[-30:]}
+    return {"outcome": "failed", **describe_failure(error)}
 
 
 def _send(connection: Connection, message: dict[str, Any]) -> None:

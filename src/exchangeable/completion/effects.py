@@ -1,16 +1,17 @@
-"""Why a new member is recommended a cell: how much each of its ratings moved the prediction."""
+"""Effects of a new member's ratings: how much each of them moved the prediction of a cell."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from exchangeable.arrays.cells import Floats
+from exchangeable.arrays.cells import Floats, Index, Mask
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.ratings import encode_ratings
 from exchangeable.completion.recommend import RecommendQuery, encode_features
 from exchangeable.predictors.base import MEAN, read_predictions
 from exchangeable.runtime.progress import Progress
-from exchangeable.serve.facts import Label
 
 CELLS_PER_BATCH = 4_000
 """Ratings of the members that are read together, and predictions for them: a batch takes tens of
@@ -18,8 +19,8 @@ milliseconds, and none begins once its client has left."""
 
 
 def effects_of_ratings(
-    completer: Completer, query: RecommendQuery, cells: np.ndarray, progress: Progress
-) -> list[tuple[Label, Floats]]:
+    completer: Completer, query: RecommendQuery, cells: Index, progress: Progress
+) -> list[tuple[Any, Floats]]:
     """Predictions of cells (Q, D), less those without each rating in turn: (Q,) for each.
 
     Members with all ratings but one are new members too, so that many are read at once. Empty where
@@ -29,7 +30,7 @@ def effects_of_ratings(
     features = None if query.features is None else encode_features(fitted, axis, query.features)
     _, index, values = encode_ratings(completer.table_, query.member, axis, query.ratings)
 
-    def predict(kept: np.ndarray) -> Floats | None:
+    def predict(kept: Mask) -> Floats | None:
         """Predict the cells for members with the kept ratings: (B, E) -> (B, Q)."""
         members, ratings = np.nonzero(kept)
         own = index[ratings]

@@ -1,0 +1,104 @@
+"""Connections to the database, SQLite or PostgreSQL, whose every wait ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from exchangeable.errors import InputError
+
+_WAIT = 5  # seconds to wait for another writer, or for a server that does not respond
+_STATEMENT = 60  # seconds until PostgreSQL gives up a statement
+_SILENCE = 65.0  # seconds until the connection to a server that does not even do that is cut
+_LIMITS: dict[str, Any] = {
+    "connect_timeout": _WAIT,
+    "tcp_user_timeout": 1000 * _WAIT,
+    "keepalives_idle": _WAIT,
+    "keepalives_interval": 1,
+    "keepalives_count": _WAIT,
+    "options": f"-c lock_timeout={1000 * _WAIT} -c statement_timeout={1000 * _STATEMENT} "
+    f"-c idle_in_transaction_session_timeout={1000 * _STATEMENT}",
+}
+"""Time limits for PostgreSQL, which would otherwise wait without end."""
+
+
+def open_database(url: str) -> tuple[Engine, Path | None]:
+    """Open the database at a URL; also return the file of SQLite if it does not exist yet."""
+    new_file = None
+    try:
+        address = sa.make_url(url)
+        if address.get_backend_name() == "sqlite":
+            if address.database in (None, "", ":memory:"):
+                raise InputError(f"the database must be kept in a file, but {url} names none")
+            file = Path(str(address.database)).absolute()
+            new_file = None if file.exists() else file
+            engine = sa.create_engine(address, connect_args={"timeout": _WAIT})
+            sa.event.listen(engine, "connect", _configure_sqlite)
+            sa.event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))
+        elif address.get_backend_name() == "postgresql":
+            if address.drivername == "postgresql":
+                address = address.set(drivername="postgresql+psycopg")
+            limits = {name: value for name, value in _LIMITS.items()
+                      if name not in address.query}  # fmt: skip
+            engine = sa.create_engine(
+                address, pool_pre_ping=True, pool_timeout=_WAIT, connect_args=limits
+            )
+            sa.event.listen(engine, "do_connect", _connect_with_time_limit)
+        else:
+            raise InputError(
+                f"the database must be sqlite or postgresql, but is {address.drivername}"
+            )
+        return engine, new_file
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"PostgreSQL needs {error.name}: pip install 'exchangeable[postgres]'"
+        ) from None
+
+
+def _connect_with_time_limit(dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
+    """Connect to PostgreSQL so that waiting for it ends, also if the server has been stopped.
+
+    Its time limits need a server that runs, and those of TCP one whose machine does not respond.
+    """
+    import psycopg
+
+    class Connection(psycopg.Connection[Any]):
+        def wait(self, *generator: Any, **options: Any) -> Any:
+            with socket.socket(fileno=os.dup(self.pgconn.socket)) as line:
+                timer = threading.Timer(_SILENCE, _cut, (line,))
+                timer.daemon = True
+                timer.start()
+                try:
+                    return super().wait(*generator, **options)
+                finally:
+                    timer.cancel()
+
+    return Connection.connect(*arguments, **options)
+
+
+def _cut(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def _configure_sqlite(connection: Any, record: Any) -> None:
+    """Let readers go on beside a writer, and let commits survive a loss of power."""
+    connection.isolation_level = (
+        None  # else reads would be in no transaction, and could see two states
+    )
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def reason_of(error: SQLAlchemyError) -> str:
+    """The first line of an error, without the statement, which contains labels and values."""
+    original = getattr(error, "orig", None) or error
+    return str(original).splitlines()[0]

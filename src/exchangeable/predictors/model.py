@@ -6,9 +6,10 @@ member that is not in the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,8 +57,15 @@ from exchangeable.values.joined import Joined
 if TYPE_CHECKING:
     from exchangeable.data.features import TableFeatures
 
-Folds = list[tuple[Index, "ModelPredictor"]]
-"""Positions of cells, each with a predictor that has read none of them."""
+
+class HeldOut(NamedTuple):
+    """Cells that the prior held out, with folds of some of them to compare models on."""
+
+    mask: Mask  # (E,)
+    folds: list[Index]
+    """Positions of the cells of each fold."""
+    read: Callable[[], list[Distribution]]
+    """Predicts the cells of each fold by what has read none of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +161,16 @@ class ModelPredictor:
         def read(positions: Tensor) -> Distribution:
             cells, at = coordinates[positions], positions.to(self.device)
             with torch.inference_mode(), one_thread(self.device):
-                channels = prior.channels_of(estimates.take(at), cells)
-                memory = replace(self.memory, prior=lambda _: channels)
-                queries = Support(cells, self.memory.shape)
-                outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
-            return self._decode(outputs.double().cpu(), cells.cpu())
+                return self._predict_estimated(cells, prior.channels_of(estimates.take(at), cells))
 
         return RoughPredictions((means * self.stats.deviation + self.stats.mean).cpu(), read)
+
+    def _predict_estimated(self, coordinates: Tensor, channels: Tensor) -> Distribution:
+        """Predict cells (Q, D) for which the prior's channels are known."""
+        memory = replace(self.memory, prior=lambda _: channels)
+        queries = Support(coordinates, self.memory.shape)
+        outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
+        return self._decode(outputs.double().cpu(), coordinates.cpu())
 
     def _decode(self, outputs: Tensor, coordinates: Tensor) -> Distribution:
         """Decode outputs (Q, O) of cells; of members without cells apart from others."""
@@ -192,23 +203,38 @@ class ModelPredictor:
             )
         return self.unseen[axes]
 
-    def holdouts(self, cells: Cells, *, reread: bool = True) -> Iterator[tuple[Mask, Folds]]:
-        """Yield the prior's holdouts: which cells were held out (E,), and folds of some of them.
+    def holdouts(self, cells: Cells, *, reread: bool = True) -> list[HeldOut]:
+        """Return the cells that the prior held out, where it has held out some.
 
-        The predictor of a fold has read none of its cells. That takes no further fit: the prior
-        keeps what it was without them. Without ``reread`` the pools are those of all cells: in a
-        large table a cell is one of many in its pools, and to read it again takes long.
+        What reads them takes no further fit: the prior keeps what it was without them. Without
+        ``reread`` the pools are those of all cells: in a large table a cell is one of many in its
+        pools, and to read it again takes long.
         """
         if self.prior is None:
-            return
-        for holdout in self.prior.holdouts if reread else self.prior.holdouts[:1]:
-            predictor = self._without(holdout, cells) if reread else self
-            folds = []
-            for fold in range(FOLDS):
-                positions = holdout.cells[holdout.fold == fold].cpu().numpy()
-                prior = self.prior.without(holdout, fold)
-                folds.append((positions, replace(predictor, prior=prior)))
-            yield holdout.mask.cpu().numpy(), folds
+            return []
+        chosen = self.prior.holdouts if reread else self.prior.holdouts[:1]
+        return [
+            HeldOut(
+                each.mask.cpu().numpy(),
+                [each.cells[each.fold == fold].cpu().numpy() for fold in range(FOLDS)],
+                partial(self._read_holdout, each, cells, reread),
+            )
+            for each in chosen
+        ]
+
+    def _read_holdout(self, holdout: Holdout, cells: Cells, reread: bool) -> list[Distribution]:
+        """Predict the cells of each fold by what has read none of them."""
+        assert self.prior is not None
+        predictor = self._without(holdout, cells) if reread else self
+        index = torch.from_numpy(cells.index).to(self.device)[holdout.cells]
+        found = []
+        for fold in range(FOLDS):
+            mask, prior = holdout.fold == fold, self.prior.without(holdout, fold)
+            with torch.inference_mode(), one_thread(self.device):
+                channels = prior.channels_of(holdout.estimates.take(mask), index[mask])
+                reader = replace(predictor, prior=prior)
+                found.append(reader._predict_estimated(index[mask], channels))
+        return found
 
     def _without(self, holdout: Holdout, cells: Cells) -> ModelPredictor:
         """Read all cells but those of a holdout."""

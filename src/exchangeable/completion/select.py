@@ -23,6 +23,7 @@ from exchangeable.baselines import gaussian
 from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.predictors.base import Predictor, score_predictions, to_numpy
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
+from exchangeable.predictors.holdouts import find_held_out
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
 from exchangeable.prior.closed_form import BIASES
@@ -118,7 +119,7 @@ def compare_models(
 
     small = len(cells) <= (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS)
     reread = small or _smallest_pool(cells) < MIN_POOL
-    for held_out in model.holdouts(cells, reread=reread):
+    for held_out in find_held_out(model, cells, reread=reread):
         count = int(held_out.mask.sum())
         progress.at(0.0, f"comparing {', '.join(names)} on {count:,} held-out cells")
         tried = cells.take(np.concatenate(held_out.folds))

@@ -6,17 +6,15 @@ member that is not in the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.cells import Cells, Floats, Index, Mask
+from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.arrays.support import Support
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
@@ -39,11 +37,9 @@ from exchangeable.predictors.state import (
     state_to_parts,
 )
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
-from exchangeable.prior.fit import Holdout
 from exchangeable.prior.presence import find_unseen
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
-from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -56,16 +52,6 @@ from exchangeable.values.joined import Joined
 
 if TYPE_CHECKING:
     from exchangeable.data.features import TableFeatures
-
-
-class HeldOut(NamedTuple):
-    """Cells that the prior held out, with folds of some of them to compare models on."""
-
-    mask: Mask  # (E,)
-    folds: list[Index]
-    """Positions of the cells of each fold."""
-    read: Callable[[], list[Distribution]]
-    """Predicts the cells of each fold by what has read none of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,11 +147,11 @@ class ModelPredictor:
         def read(positions: Tensor) -> Distribution:
             cells, at = coordinates[positions], positions.to(self.device)
             with torch.inference_mode(), one_thread(self.device):
-                return self._predict_estimated(cells, prior.channels_of(estimates.take(at), cells))
+                return self.predict_estimated(cells, prior.channels_of(estimates.take(at), cells))
 
         return RoughPredictions((means * self.stats.deviation + self.stats.mean).cpu(), read)
 
-    def _predict_estimated(self, coordinates: Tensor, channels: Tensor) -> Distribution:
+    def predict_estimated(self, coordinates: Tensor, channels: Tensor) -> Distribution:
         """Predict cells (Q, D) for which the prior's channels are known."""
         memory = replace(self.memory, prior=lambda _: channels)
         queries = Support(coordinates, self.memory.shape)
@@ -202,52 +188,6 @@ class ModelPredictor:
                 whole.trained, whole.memory, whole.prior, whole.stats, axes
             )
         return self.unseen[axes]
-
-    def holdouts(self, cells: Cells, *, reread: bool = True) -> list[HeldOut]:
-        """Return the cells that the prior held out, where it has held out some.
-
-        What reads them takes no further fit: the prior keeps what it was without them. Without
-        ``reread`` the pools are those of all cells: in a large table a cell is one of many in its
-        pools, and to read it again takes long.
-        """
-        if self.prior is None:
-            return []
-        chosen = self.prior.holdouts if reread else self.prior.holdouts[:1]
-        return [
-            HeldOut(
-                each.mask.cpu().numpy(),
-                [each.cells[each.fold == fold].cpu().numpy() for fold in range(FOLDS)],
-                partial(self._read_holdout, each, cells, reread),
-            )
-            for each in chosen
-        ]
-
-    def _read_holdout(self, holdout: Holdout, cells: Cells, reread: bool) -> list[Distribution]:
-        """Predict the cells of each fold by what has read none of them."""
-        assert self.prior is not None
-        predictor = self._without(holdout, cells) if reread else self
-        index = torch.from_numpy(cells.index).to(self.device)[holdout.cells]
-        found = []
-        for fold in range(FOLDS):
-            mask, prior = holdout.fold == fold, self.prior.without(holdout, fold)
-            with torch.inference_mode(), one_thread(self.device):
-                channels = prior.channels_of(holdout.estimates.take(mask), index[mask])
-                reader = replace(predictor, prior=prior)
-                found.append(reader._predict_estimated(index[mask], channels))
-        return found
-
-    def _without(self, holdout: Holdout, cells: Cells) -> ModelPredictor:
-        """Read all cells but those of a holdout."""
-        assert self.prior is not None
-        without = self.prior.without(holdout)
-        observed = cells.to_array(with_spare(cells.shape)).to(self.device)
-        with torch.no_grad(), one_thread(self.device):
-            memory = self.trained.model.condition(
-                observed.take(~holdout.mask),
-                encode=encoder(self.trained.codec, self.stats),
-                prior=without.at(holdout.fitted.side.times),
-            )
-        return replace(self, memory=memory, prior=without)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
         if self.needs_refit(replaced=replaced):

@@ -15,6 +15,7 @@ from exchangeable.completion.select import Comparison, compare_models
 from exchangeable.datasets import load
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage, rmse
+from exchangeable.predictors.holdouts import find_held_out
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
 from exchangeable.training.config import TrainingConfig
@@ -171,17 +172,17 @@ def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
 def test_no_model_has_read_the_cells_that_it_is_compared_on(completer):
     """Cells with other values are predicted as before, by all that are fitted without them."""
     cells = completer.cells_
-    held_out, folds = next(completer.predictor_.holdouts(cells))
-    positions, predictor = folds[0]
-    assert held_out[positions].all()
+    held_out = find_held_out(completer.predictor_, cells)[0]
+    positions = held_out.folds[0]
+    assert held_out.mask[positions].all()
     holdout = completer.predictor_.prior.holdouts[0]
-    kept = np.setdiff1d(np.arange(len(cells)), np.flatnonzero(held_out))
+    kept = np.setdiff1d(np.arange(len(cells)), np.flatnonzero(held_out.mask))
     np.testing.assert_array_equal(holdout.fitted.index.numpy(), cells.index[kept])
-    trust = predictor.prior.trust
+    trust = completer.predictor_.prior.without(holdout, 0).trust
     others = torch.cat([each.fold for each in completer.predictor_.prior.holdouts]) != 0
     assert others.any()
     assert not torch.equal(trust.weights, completer.predictor_.prior.trust.weights)
-    seen = sorted(np.concatenate([where for where, _ in folds]).tolist())
+    seen = sorted(np.concatenate(held_out.folds).tolist())
     assert seen == sorted(holdout.cells.tolist())
 
 

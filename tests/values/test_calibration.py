@@ -14,6 +14,7 @@ from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
 from exchangeable.predictors.base import read_predictions
 from exchangeable.predictors.baseline import fit_baseline
+from exchangeable.predictors.holdouts import find_held_out
 from exchangeable.prior import fit
 from exchangeable.prior.closed_form import BIASES, ClosedForm
 from exchangeable.prior.factor_fit import Schedule, Sweeps
@@ -126,20 +127,19 @@ def test_who_answers_for_cells_left_out_never_saw_them():
     index, values = peaked_table(members=30)
     completer = Completer("pretrained").fit(index, values)
     model, cells = completer.predictor_, completer.cells_
-    parts = list(model.holdouts(cells))
+    parts = find_held_out(model, cells)
     assert len(parts) == fit.MAX_HOLDOUTS
-    assert not np.any(sum(hidden.astype(int) for hidden, _ in parts) > 1)
-    for number, (hidden, folds) in enumerate(parts):
-        other = replace(cells, values=np.where(hidden, 1e3, cells.values))
-        again, others = list(model.holdouts(other))[number]
-        np.testing.assert_array_equal(again, hidden)
-        for (positions, predictor), (same_positions, same) in zip(folds, others, strict=True):
-            np.testing.assert_array_equal(same_positions, positions)
-            asked = cells.index[positions]
-            (mine,) = read_predictions(predictor, asked, methodcaller("mean"))
-            (found,) = read_predictions(same, asked, methodcaller("mean"))
-            np.testing.assert_array_equal(mine, found)
-            (whole,) = read_predictions(model, asked, methodcaller("mean"))
+    assert not np.any(sum(each.mask.astype(int) for each in parts) > 1)
+    for number, held_out in enumerate(parts):
+        other = replace(cells, values=np.where(held_out.mask, 1e3, cells.values))
+        again = find_held_out(model, other)[number]
+        np.testing.assert_array_equal(again.mask, held_out.mask)
+        for positions, found, same in zip(
+            held_out.folds, held_out.read(), again.read(), strict=True
+        ):
+            mine = found.mean().numpy()
+            np.testing.assert_array_equal(mine, same.mean().numpy())
+            (whole,) = read_predictions(model, cells.index[positions], methodcaller("mean"))
             assert np.abs(mine - whole).max() > 1e-3
 
 

@@ -44,6 +44,9 @@ PAIRS_PER_COMPARISON = 1 << 20
 READING_PARTS = 16
 """Parts in which the weights of sparse tables are read, on all cores."""
 
+PAIRS_PER_CELL = 40
+"""Pairs of members whose weights take as long to read as a cell of a dense table."""
+
 MAX_CACHED_PAIRS = 1 << 25
 """Pairs of members up to which weights are cached for later queries."""
 
@@ -158,11 +161,12 @@ class Similarity:
                 weights, columns = cached, chosen[columns]
             result[positions] = weights.average(self.unfolded, at[positions], columns, self.doubt)
 
-        size = -(-len(members) // READING_PARTS) or 1
-        whole = isinstance(cached, SparseWeights)  # which reads them in blocks of its own
-        parts = chunks(len(members), size) if whole else self.parts(len(members))
-        tasks = [partial(fill, part) for part in parts]
-        run_all(tasks, len(queries), index.device)
+        parts, cells = self.parts(len(members)), len(queries)
+        if isinstance(cached, SparseWeights):  # which reads members in blocks of its own
+            parts = list(chunks(len(members), -(-len(members) // READING_PARTS) or 1))
+            share = len(members) / self.unfolded.members
+            cells = max(cells, int(share * len(cached.weights)) // PAIRS_PER_CELL)
+        run_all([partial(fill, part) for part in parts], cells, index.device)
         return result
 
     def _caches_all(self, queries: int) -> bool:

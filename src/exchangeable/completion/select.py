@@ -9,22 +9,28 @@ its members or the sequence of its cells.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
+import torch
 
 from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.baselines import gaussian
 from exchangeable.baselines.variational import Bias, VariationalFactorization
-from exchangeable.predictors.base import Predictor, score_predictions
+from exchangeable.predictors.base import Predictor, score_predictions, to_numpy
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
+from exchangeable.predictors.holdouts import find_held_out
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
 from exchangeable.prior.closed_form import BIASES
 from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.threads import run_all
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
+from exchangeable.values.distributions import Distribution
 
 OTHERS = ("bias", "vmf")
 """Models that the pretrained one is compared with; of equal errors it wins."""
@@ -107,24 +113,27 @@ def compare_models(
     means: dict[str, list[Floats]] = {name: [] for name in names}
     ranks: dict[str, list[Floats]] = {name: [] for name in names}
 
-    def judge(name: str, predictor: Predictor, some: Cells) -> None:
-        mean, rank = predict_and_rank(predictor, some)
-        means[name].append(mean)
-        ranks[name].append(rank)
+    def judge(name: str, found: tuple[Floats, Floats]) -> None:
+        means[name].append(found[0])
+        ranks[name].append(found[1])
 
     small = len(cells) <= (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS)
     reread = small or _smallest_pool(cells) < MIN_POOL
-    for held_out, folds in model.holdouts(cells, reread=reread):
-        progress.at(0.0, f"comparing {', '.join(names)} on {held_out.sum():,} held-out cells")
-        folds = [(positions, predictor) for positions, predictor in folds if len(positions)]
-        for positions, predictor in folds:
-            judge(bundled.NAME, predictor, cells.take(positions))
-        if not folds:
+    for held_out in find_held_out(model, cells, reread=reread):
+        count = int(held_out.mask.sum())
+        progress.at(0.0, f"comparing {', '.join(names)} on {count:,} held-out cells")
+        tried = cells.take(np.concatenate(held_out.folds))
+        if not len(tried):
             continue
-        tried = cells.take(np.concatenate([positions for positions, _ in folds]))
         truth.append(tried.values)
-        for name, fitted in _fit_others(others, cells.take(~held_out)):
-            judge(name, fitted, tried)
+        predict_others = partial(_predict_by_others, others, cells.take(~held_out.mask), tried)
+        tasks: list[Callable[[], Any]] = [held_out.read, predict_others]
+        found, by_others = run_all(tasks, len(cells), model.device)
+        for positions, distribution in zip(held_out.folds, found, strict=True):
+            if len(positions):
+                judge(bundled.NAME, rank_values(distribution, cells.values[positions]))
+        for name, predictions in by_others.items():
+            judge(name, predictions)
     if not truth:
         return None
     return Comparison.of(np.concatenate(truth), _joined(means), _joined(ranks))
@@ -151,6 +160,19 @@ def _fit_others(names: Sequence[str], cells: Cells) -> Iterator[tuple[str, Predi
         yield "vmf", BaselinePredictor("vmf", factorization, factors, cells.scale)
     if WIDE in names:
         yield WIDE, fit_baseline(WIDE, cells, seed=0)
+
+
+def _predict_by_others(
+    names: Sequence[str], seen: Cells, tried: Cells
+) -> dict[str, tuple[Floats, Floats]]:
+    """Fit models to some cells: means of others, and ranks of their values, by model."""
+    return {name: predict_and_rank(fitted, tried) for name, fitted in _fit_others(names, seen)}
+
+
+def rank_values(distribution: Distribution, values: Floats) -> tuple[Floats, Floats]:
+    """Means of distributions, and the ranks of values in them: (Q,) each."""
+    truth = torch.from_numpy(values)
+    return to_numpy(distribution.mean()), to_numpy(distribution.rank(truth))
 
 
 def predict_and_rank(predictor: Predictor, cells: Cells) -> tuple[Floats, Floats]:

@@ -145,6 +145,26 @@ def refresh_is_due(fitted: Fitted) -> bool:
     return fitted.cells_since_refresh > REFRESH_SHARE * read_together
 
 
+def find_cells(index: Index, wanted: Index, shape: tuple[int, ...]) -> Index:
+    """Return the positions of distinct cells (Q, D) among others (E, D): (Q,); ``UNKNOWN`` if none.
+
+    Only cells of the wanted members of the first axis are looked at closely.
+    """
+    wanted_keys = cell_keys(wanted, shape)
+    permutation = np.argsort(wanted_keys)
+    ascending, positions = wanted_keys[permutation], np.full(len(wanted_keys), UNKNOWN)
+    is_wanted = np.zeros(shape[0], dtype=bool)
+    is_wanted[wanted[:, 0]] = True
+    for start in range(0, len(index) if len(wanted) else 0, _CELLS_PER_SEARCH):
+        members = index[start : start + _CELLS_PER_SEARCH, 0]
+        rows = start + np.flatnonzero(is_wanted[members])
+        keys = cell_keys(index[rows], shape)
+        at = np.searchsorted(ascending, keys).clip(max=len(wanted_keys) - 1)
+        matches = ascending[at] == keys
+        positions[permutation[at[matches]]] = rows[matches]
+    return positions
+
+
 def _merge(cells: Cells, new: Cells) -> tuple[Cells, Index, bool]:
     """Merge new cells into others: all cells, positions of the new ones, whether any was there.
 

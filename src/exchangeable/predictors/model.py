@@ -6,7 +6,6 @@ member that is not in the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.cells import Cells, Floats, Index, Mask
+from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.arrays.support import Support
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
@@ -38,11 +37,9 @@ from exchangeable.predictors.state import (
     state_to_parts,
 )
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
-from exchangeable.prior.fit import Holdout
 from exchangeable.prior.presence import find_unseen
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
-from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -55,9 +52,6 @@ from exchangeable.values.joined import Joined
 
 if TYPE_CHECKING:
     from exchangeable.data.features import TableFeatures
-
-Folds = list[tuple[Index, "ModelPredictor"]]
-"""Positions of cells, each with a predictor that has read none of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +147,16 @@ class ModelPredictor:
         def read(positions: Tensor) -> Distribution:
             cells, at = coordinates[positions], positions.to(self.device)
             with torch.inference_mode(), one_thread(self.device):
-                channels = prior.channels_of(estimates.take(at), cells)
-                memory = replace(self.memory, prior=lambda _: channels)
-                queries = Support(cells, self.memory.shape)
-                outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
-            return self._decode(outputs.double().cpu(), cells.cpu())
+                return self.predict_estimated(cells, prior.channels_of(estimates.take(at), cells))
 
         return RoughPredictions((means * self.stats.deviation + self.stats.mean).cpu(), read)
+
+    def predict_estimated(self, coordinates: Tensor, channels: Tensor) -> Distribution:
+        """Predict cells (Q, D) for which the prior's channels are known."""
+        memory = replace(self.memory, prior=lambda _: channels)
+        queries = Support(coordinates, self.memory.shape)
+        outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
+        return self._decode(outputs.double().cpu(), coordinates.cpu())
 
     def _decode(self, outputs: Tensor, coordinates: Tensor) -> Distribution:
         """Decode outputs (Q, O) of cells; of members without cells apart from others."""
@@ -191,37 +188,6 @@ class ModelPredictor:
                 whole.trained, whole.memory, whole.prior, whole.stats, axes
             )
         return self.unseen[axes]
-
-    def holdouts(self, cells: Cells, *, reread: bool = True) -> Iterator[tuple[Mask, Folds]]:
-        """Yield the prior's holdouts: which cells were held out (E,), and folds of some of them.
-
-        The predictor of a fold has read none of its cells. That takes no further fit: the prior
-        keeps what it was without them. Without ``reread`` the pools are those of all cells: in a
-        large table a cell is one of many in its pools, and to read it again takes long.
-        """
-        if self.prior is None:
-            return
-        for holdout in self.prior.holdouts if reread else self.prior.holdouts[:1]:
-            predictor = self._without(holdout, cells) if reread else self
-            folds = []
-            for fold in range(FOLDS):
-                positions = holdout.cells[holdout.fold == fold].cpu().numpy()
-                prior = self.prior.without(holdout, fold)
-                folds.append((positions, replace(predictor, prior=prior)))
-            yield holdout.mask.cpu().numpy(), folds
-
-    def _without(self, holdout: Holdout, cells: Cells) -> ModelPredictor:
-        """Read all cells but those of a holdout."""
-        assert self.prior is not None
-        without = self.prior.without(holdout)
-        observed = cells.to_array(with_spare(cells.shape)).to(self.device)
-        with torch.no_grad(), one_thread(self.device):
-            memory = self.trained.model.condition(
-                observed.take(~holdout.mask),
-                encode=encoder(self.trained.codec, self.stats),
-                prior=without.at(holdout.fitted.side.times),
-            )
-        return replace(self, memory=memory, prior=without)
 
     def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
         if self.needs_refit(replaced=replaced):

@@ -8,9 +8,9 @@ what is left of cells near in time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from exchangeable.prior.pattern import Pattern
 from exchangeable.prior.presence import Presence, judge_members
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.unseen import settle_empty_members, without_own_cells
-from exchangeable.runtime.threads import one_thread
+from exchangeable.runtime.threads import one_thread, run_all
 
 BIASES = Bias(tolerance=1e-4)
 
@@ -88,10 +88,11 @@ class ClosedForm:
         if drift is not None:
             values = values - drift.at(index, side.times)
         with one_thread(values.device):
-            biases = BIASES.posterior_of(index, values, shape, start=biases.grown(shape))
             sums = [MemberSums.of(index, axis, size) for axis, size in enumerate(shape)]
-            pattern = Pattern.of(sums) if start is None else start.pattern
-            assert pattern is not None
+            fit_biases = partial(BIASES.posterior_of, index, values, shape)
+            tasks: list[Callable[[], Any]] = [partial(fit_biases, start=biases.grown(shape))]
+            tasks.append(partial(Pattern.of, sums) if start is None else lambda: start.pattern)
+            biases, pattern = run_all(tasks, len(values), values.device)
             features = [
                 Regressors.of(pattern.describe(each), side.given(each.axis, values))
                 for each in sums

@@ -36,6 +36,8 @@ class Holdout:
     fitted: ClosedForm
     cells: Tensor  # (H,), positions of those that trust was found on
     fold: Tensor  # (H,), of these
+    estimates: Estimates
+    """What the models estimate of these."""
 
 
 def fit_models(
@@ -77,9 +79,10 @@ def fit_models(
         trial, estimates, cells = _try(fitted, index, values, side, mask, shares)
         if not holdouts:
             near_axes = _find_near_axes(trial, estimates)
-            trial = replace(trial, estimates=estimates.only_near(near_axes).columns)
+            estimates = estimates.only_near(near_axes)
+            trial = replace(trial, estimates=estimates.columns)
             fitted = fitted.only_near(near_axes)
-        holdouts.append(Holdout(mask, fitted, cells, trial.fold))
+        holdouts.append(Holdout(mask, fitted, cells, trial.fold, estimates))
         trials.append(trial)
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
     fitted = fit(

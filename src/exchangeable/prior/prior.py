@@ -102,8 +102,10 @@ class Prior:
         return self._mean(estimates, index), estimates
 
     def channels_of(self, estimates: Estimates, index: Tensor) -> Tensor:
-        """Return the channels of cells (Q, D) whose means were estimated before: (Q, K)."""
-        return self._channels(replace(estimates, variances=self.fitted.variances(index)), index)
+        """Return the channels of cells (Q, D) that were estimated before: (Q, K)."""
+        if not estimates.variances.shape[1]:
+            estimates = replace(estimates, variances=self.fitted.variances(index))
+        return self._channels(estimates, index)
 
     def _channels(self, estimates: Estimates, index: Tensor) -> Tensor:
         mean = self._mean(estimates, index)

@@ -22,9 +22,10 @@ from operator import methodcaller
 import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Index, cell_keys
+from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.completion import fit
 from exchangeable.completion.completer import Completer
+from exchangeable.completion.update import find_cells
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
@@ -266,6 +267,7 @@ class Refresher:
 
 def _any_observed(table: Table, cells: Index) -> bool:
     """Whether one of the cells has a value in the table."""
-    cells = cells[(cells != UNKNOWN).all(axis=1)]
-    keys = cell_keys(table.index[table.is_observed], table.shape)
-    return bool(np.isin(cell_keys(cells, table.shape), keys).any())
+    known = cells[(cells != UNKNOWN).all(axis=1)]
+    found = find_cells(table.index, known, table.shape)
+    found = found[found != UNKNOWN]
+    return not np.isnan(table.values[found]).all()

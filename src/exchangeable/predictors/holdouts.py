@@ -1,0 +1,79 @@
+"""Cells that the prior held out, predicted by what has read none of them: to compare models on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from exchangeable.arrays.cells import Cells, Index, Mask
+from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.spare_members import with_spare
+from exchangeable.prior.fit import Holdout
+from exchangeable.prior.prior import Prior
+from exchangeable.prior.trust import FOLDS
+from exchangeable.runtime.threads import one_thread
+from exchangeable.values.codecs import encoder
+from exchangeable.values.distributions import Distribution
+
+
+class HeldOut(NamedTuple):
+    """Cells that the prior held out, with folds of some of them to compare models on."""
+
+    mask: Mask  # (E,)
+    folds: list[Index]
+    """Positions of the cells of each fold."""
+    read: Callable[[], list[Distribution]]
+    """Predicts the cells of each fold by what has read none of them."""
+
+
+def find_held_out(model: ModelPredictor, cells: Cells, *, reread: bool = True) -> list[HeldOut]:
+    """Return the cells that the prior held out, where it has held out some.
+
+    What reads them takes no further fit: the prior keeps what it was without them. Without
+    ``reread`` the pools are those of all cells: in a large table a cell is one of many in its
+    pools, and to read it again takes long.
+    """
+    prior = model.prior
+    if prior is None:
+        return []
+    return [
+        HeldOut(
+            each.mask.cpu().numpy(),
+            [each.cells[each.fold == fold].cpu().numpy() for fold in range(FOLDS)],
+            partial(_read, model, prior, each, cells, reread=reread),
+        )
+        for each in (prior.holdouts if reread else prior.holdouts[:1])
+    ]
+
+
+def _read(
+    model: ModelPredictor, prior: Prior, holdout: Holdout, cells: Cells, *, reread: bool
+) -> list[Distribution]:
+    """Predict the cells of each fold by what has read none of them."""
+    predictor = _without(model, prior, holdout, cells) if reread else model
+    index = torch.from_numpy(cells.index).to(model.device)[holdout.cells]
+    found = []
+    for fold in range(FOLDS):
+        mask, without = holdout.fold == fold, prior.without(holdout, fold)
+        with torch.inference_mode(), one_thread(model.device):
+            channels = without.channels_of(holdout.estimates.take(mask), index[mask])
+            reader = replace(predictor, prior=without)
+            found.append(reader.predict_estimated(index[mask], channels))
+    return found
+
+
+def _without(model: ModelPredictor, prior: Prior, holdout: Holdout, cells: Cells) -> ModelPredictor:
+    """Read all cells but those of a holdout."""
+    without = prior.without(holdout)
+    observed = cells.to_array(with_spare(cells.shape)).to(model.device)
+    with torch.no_grad(), one_thread(model.device):
+        memory = model.trained.model.condition(
+            observed.take(~holdout.mask),
+            encode=encoder(model.trained.codec, model.stats),
+            prior=without.at(holdout.fitted.side.times),
+        )
+    return replace(model, memory=memory, prior=without)

@@ -40,6 +40,7 @@ soak: setup
 	EXCHANGEABLE_SCREENSHOTS=out/page $(BIN)/pytest tests/serve/test_page.py
 	$(BIN)/python soak/serve_schema.py --cases 2000
 	$(BIN)/python soak/serve_uploads.py --files 300
+	$(BIN)/python soak/serve_attacks.py --table ml-1m
 	$(BIN)/python soak/serve_kill.py --kills 100 --database sqlite
 	$(BIN)/python soak/serve_kill.py --kills 100 --database postgresql
 	$(BIN)/python benchmarks/serve_load.py --seconds 180 --overload

@@ -1,6 +1,9 @@
-"""Broken files sent to the service: it answers 2xx or 4xx only, and its memory stays bounded.
+"""Broken and hostile files sent to the service: it answers 2xx or 4xx only, in bounded memory.
 
-python soak/serve_uploads.py [--files 300]
+    python soak/serve_uploads.py [--files 300]
+
+Every tenth file is made to grow: texts that a dictionary repeats, columns of one value, members
+whose comparison takes their number squared. Memory is that of the service and of its processes.
 """
 
 from __future__ import annotations
@@ -11,18 +14,23 @@ import json
 import random
 import sys
 import tempfile
+import threading
 from collections import Counter
 from pathlib import Path
 
 import polars as pl
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.support import attacks
 from tests.support.service import Service, served
 
 from exchangeable.datasets import load
 
-MOST_MORE = 256 * 2**20
-"""Bytes of memory beyond what it has after the first files."""
+MAX_MEMORY = 2**30
+"""Bytes of memory of the service and of its processes together."""
+MOST_MORE = 64 * 2**20
+"""Bytes of memory of the service itself beyond what it has after the first files."""
+OPTIONS = ("--upload-memory", "384", "--upload-seconds", "60")
 ODD = [
     b"\x00",
     b"\xff\xfe",
@@ -70,13 +78,40 @@ def broken(content: bytes, generator: random.Random) -> bytes:
     return bytes(changed)
 
 
-def sent(service: Service, files: int, seed: int = 0) -> tuple[Counter[int], int]:
-    """Statuses, and the most memory that was held, in bytes."""
+def hostile() -> list[bytes]:
+    """Small files that take much memory or time."""
+    columns = ("user", "rating", "note")
+    return [
+        *(attacks.growing_parquet(column, rows=200_000) for column in columns),
+        *(attacks.growing_parquet(column, others=5_000) for column in columns),
+        attacks.many_columns(),
+        attacks.thin_csv(),
+        attacks.thin_csv(20_000),
+        b"[" * 2**20,
+    ]
+
+
+class Watch(threading.Thread):
+    """The most memory that a service and its processes had, as long as this runs."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(daemon=True)
+        self.service, self.most, self.ended = service, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.02):
+            self.most = max(self.most, self.service.memory_of_all())
+
+
+def sent(service: Service, files: int, seed: int = 0) -> Counter[int]:
+    """Statuses of the responses to files."""
     generator, originals = random.Random(seed), good()
+    grown = hostile()
     statuses: Counter[int] = Counter()
-    most = 0
     for number in range(files):
         content = broken(originals[number % len(originals)], generator)
+        if number % 10 == 9:
+            content = grown[number // 10 % len(grown)]
         path = generator.choice(["/v1/complete", "/v1/look", "/v1/complete?all=true"])
         connection = service.connection()
         connection.request("POST", path, content)
@@ -84,29 +119,39 @@ def sent(service: Service, files: int, seed: int = 0) -> tuple[Counter[int], int
         answer.read()
         connection.close()
         statuses[answer.status] += 1
-        most = max(most, service.memory())
-    return statuses, most
+    return statuses
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--files", type=int, default=300)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place, served(Path(place)) as service:
+    with (
+        tempfile.TemporaryDirectory() as place,
+        served(Path(place), *OPTIONS) as service,
+    ):
         sent(service, 20, seed=1)  # to warm up
-        before = service.memory()
-        statuses, most = sent(service, given.files)
-        told = {
-            "files": given.files,
-            "statuses": dict(sorted(statuses.items())),
-            "memory_before_mb": round(before / 2**20),
-            "memory_most_mb": round(most / 2**20),
-        }
+        before, watch = service.memory(), Watch(service)
+        watch.start()
+        statuses = sent(service, given.files)
+        watch.ended.set()
+        watch.join()
+        after, alive = service.memory(), service.process.poll() is None
+    told = {
+        "files": given.files,
+        "statuses": dict(sorted(statuses.items())),
+        "memory_before_mb": round(before / 2**20),
+        "memory_after_mb": round(after / 2**20),
+        "memory_of_all_most_mb": round(watch.most / 2**20),
+    }
     counts = ", ".join(f"{number:,} times {status}" for status, number in sorted(statuses.items()))
-    print(f"{given.files:,} files: {counts}; memory {before / 2**20:.0f} to {most / 2**20:.0f} MB")
+    print(
+        f"{given.files:,} files: {counts}; memory of the service {before / 2**20:.0f} to "
+        f"{after / 2**20:.0f} MB, with its processes at most {watch.most / 2**20:.0f} MB"
+    )
     print(json.dumps(told))
-    bad = any(status >= 500 for status in statuses)
-    sys.exit(1 if bad or most > before + MOST_MORE else 0)
+    bad = any(status >= 500 for status in statuses) or not alive
+    sys.exit(1 if bad or after > before + MOST_MORE or watch.most > MAX_MEMORY else 0)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 pytest.importorskip("uvicorn", reason="needs exchangeable[serve]")
 
 from benchmarks import serve_load
-from soak import serve_kill, serve_schema, serve_uploads
+from soak import serve_attacks, serve_kill, serve_schema, serve_uploads
 from tests.support import postgres
 from tests.support.service import Service, served
 from typer.testing import CliRunner
@@ -46,9 +46,15 @@ def test_many_clients_at_once_and_broken_files_are_answered(tmp_path):
         told = serve_load.loaded(service, 8, 2)
         assert told["requests_per_second"] > 0
         assert told["errors"] == told["refused_503"] == 0
-        statuses, _ = serve_uploads.sent(service, 12)
-        assert set(statuses) <= {200, 413, 422}
+        assert set(serve_uploads.sent(service, 12)) <= {200, 413, 422}
         assert service.stop() == 0
+
+
+def test_others_are_served_during_attacks(tmp_path):
+    with served(tmp_path) as service:
+        found = serve_attacks.attacked(service, serve_attacks.ATTACKS)
+        assert service.process.poll() is None
+    assert [one["statuses"] for one in found.values()] == [{"200": 8}] * len(found)
 
 
 def test_calls_made_up_from_its_description_are_answered_as_it_says(tmp_path):

@@ -57,6 +57,19 @@ def serve(
     anyone: Annotated[
         bool, typer.Option("--anyone", help="Allow other machines without a token.")
     ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Host name that requests without a token may use, beside this machine's own; may "
+            "be repeated."
+        ),
+    ] = None,
+    upload_memory: Annotated[
+        int, typer.Option(help="Megabytes of memory that an uploaded file may take.", min=64)
+    ] = 2048,
+    upload_seconds: Annotated[
+        float, typer.Option(help="Seconds that an uploaded file may take.", min=1)
+    ] = 120,
     model: Model = "auto",
     features: FeatureFiles = None,
     seed: Seed = 0,
@@ -71,12 +84,14 @@ def serve(
     if missing:
         raise InputError(f"serve needs {', '.join(missing)}: pip install 'exchangeable[serve]'")
     from exchangeable.serve.engine import Engine
+    from exchangeable.serve.limits import Limits
     from exchangeable.serve.server import Address, read_token
     from exchangeable.serve.server import serve as run
     from exchangeable.serve.store import Store
 
     token = None if token_file is None else read_token(token_file)
-    address = Address(host, port, token, anyone)
+    address = Address(host, port, token, anyone, tuple(allowed_host or ()))
+    limits = Limits(upload_memory=upload_memory * 2**20, upload_seconds=upload_seconds)
     name, output = table or SAMPLE, Output(as_json=False)
     file = Path(f"{stem_of(name)}.db")
     if db is None and not file.exists():  # checked before the database is created
@@ -91,7 +106,7 @@ def serve(
         typer.echo(
             f"serving {store.facts.source} at {url}, kept in {store.location}; Ctrl-C stops it"
         )
-        run(engine, address, bound)
+        run(engine, address, bound, limits)
 
 
 def prepare_store(

@@ -180,7 +180,7 @@ def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tenso
 
 def _between_tails(distribution: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
     tail = (1 - coverage) / 2
-    low, high = distribution.quantile(tail), distribution.quantile(1 - tail)
+    low, high = _quantiles(distribution, tail, 1 - tail)
     bounds = distribution.bounds()
     if bounds is None:
         return low, high
@@ -188,11 +188,19 @@ def _between_tails(distribution: Distribution, coverage: float) -> tuple[Tensor,
     # Intervals between levels hold less than the mean of all, so only these are shortened.
     at_start = (probabilities[:, 0] > 0.5) & (low <= bounds[0])
     at_end = (probabilities[:, -1] > 0.5) & (high >= bounds[1])
-    if at_end.any():
-        low = torch.where(at_end, distribution.quantile(1 - coverage), low)
-    if at_start.any():
-        high = torch.where(at_start, distribution.quantile(coverage), high)
+    for ends, column, share in ((at_end, low, 1 - coverage), (at_start, high, coverage)):
+        cells = ends.nonzero().squeeze(1)
+        if len(cells):
+            column[cells] = distribution.take(cells).quantile(share)
     return low, high
+
+
+def _quantiles(distribution: Distribution, *shares: float) -> tuple[Tensor, ...]:
+    """Return the quantiles of each cell at several shares, found in one search: (Q,) each."""
+    cells = len(distribution.mean())
+    repeated = distribution.take(torch.arange(cells).repeat(len(shares)))
+    wanted = torch.tensor(shares, dtype=torch.float64).repeat_interleave(cells)
+    return repeated.quantile(wanted).view(len(shares), cells).unbind()
 
 
 def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
@@ -201,27 +209,38 @@ def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor
     Near an end of the scale the part beyond it is cut off, so the location lies further out.
     Means within a hundredth of an end are moved inwards.
     """
-    gap = (levels[-1] - levels[0]) / 100
-    target = mean.clamp(levels[0] + gap, levels[-1] - gap)
-    low, high = levels[0] - 5 * deviation, levels[-1] + 5 * deviation
-    spread, location = deviation.clamp(min=_TINY), target.clone()
-    inner, gaps = level_edges(levels)[1:-1], levels.diff()
-    left = torch.arange(len(mean), device=mean.device)  # positions not converged yet
+    first, last = levels[[0, -1]].tolist()
+    gap = (last - first) / 100
+    target = mean.clamp(first + gap, last - gap)
+    inner, gaps = (levels[1:] + levels[:-1])[:, None] / 2, levels.diff()
+    low, high = first - 5 * deviation, last + 5 * deviation
+    width, at, location = deviation.clamp(min=_TINY), target, target.clone()
+    left: Tensor | None = None  # positions that are still computed, None: all
     for iteration in range(_MAX_STEPS):
-        at, width = location[left], spread[left]
-        apart = (inner - at[:, None]) / width[:, None]
-        away = levels[-1] - torch.special.ndtr(apart) @ gaps - target[left]
-        low[left] = torch.where(away < 0, at, low[left])
-        high[left] = torch.where(away < 0, high[left], at)
+        apart = (inner - at) / width  # (L - 1, Q)
+        away = torch.addmv(last - target, torch.special.ndtr(apart).T, gaps, alpha=-1)
+        under = away < 0
+        low, high = torch.where(under, at, low), torch.where(under, high, at)
         # Newton's step; where the curve is a staircase it diverges, so bisect every third time.
-        step = at - away / ((-0.5 * apart**2).exp() @ gaps / (width * _ROOT_2_PI)).clamp(min=_TINY)
-        inside = (step > low[left]) & (step < high[left]) & (iteration % 3 < 2)
-        step = torch.where(inside, step, (low[left] + high[left]) / 2)
-        off = away.abs() > _MEAN_TOLERANCE * gap
-        left = left[off]
-        if not len(left):
+        step = torch.lerp(low, high, 0.5)
+        if iteration % 3 < 2:
+            slope = torch.mv(apart.square_().mul_(-0.5).exp_().T, gaps).div_(width)
+            newton = torch.addcdiv(at, away, slope, value=-_ROOT_2_PI)
+            step = torch.where((newton > low) & (newton < high), newton, step)
+        off = away.abs_() > _MEAN_TOLERANCE * gap
+        at = torch.where(off, step, at)
+        remaining = int(off.sum())
+        if 2 * remaining > len(off):
+            continue
+        # Few cells take many steps, and the others are not computed with them.
+        location = at if left is None else location.index_copy_(0, left, at)
+        if not remaining:
             break
-        location[left] = step[off]
+        kept = off.nonzero().squeeze(1)
+        left = kept if left is None else left[kept]
+        at, low, high, target, width = (part[kept] for part in (at, low, high, target, width))
+    else:
+        location = at if left is None else location.index_copy_(0, left, at)
     return location
 
 
@@ -260,19 +279,23 @@ class LogisticMixture:
         weights = self.log_weights.exp()
         share = torch.as_tensor(share, dtype=weights.dtype, device=weights.device)
         bounds = self.locations + self.scales * share.logit().unsqueeze(-1)
-        low, high = bounds.amin(dim=1), bounds.amax(dim=1)
+        low, high = bounds.aminmax(dim=1)
         close = _SHARE_TOLERANCE * torch.minimum(share, 1 - share)
         close = close.clamp(min=4 * torch.finfo(weights.dtype).eps)
         value, before = (weights * bounds).sum(dim=1), torch.full_like(low, torch.inf)
+        steepness = 1 / self.scales
         for _ in range(_MAX_STEPS):
-            below = ((value[:, None] - self.locations) / self.scales).sigmoid()
-            off = (weights * below).sum(dim=1) - share
-            low, high = torch.where(off < 0, value, low), torch.where(off < 0, high, value)
-            near = off.abs() < close
+            below = (value[:, None] - self.locations).mul_(steepness).sigmoid_()
+            parts = weights * below
+            off = parts.sum(dim=1).sub_(share)
+            under = off < 0
+            low, high = torch.where(under, value, low), torch.where(under, high, value)
             # Newton's step, or bisection where it leaves the bounds or the last step gained little.
-            step = value - off / (weights * below * (1 - below) / self.scales).sum(dim=1)
-            good = (step >= low) & (step <= high) & (near | (off.abs() < before / 2))
-            value, before = torch.where(good, step, (low + high) / 2), off.abs()
+            step = value - off / parts.sub_(parts * below).mul_(steepness).sum(dim=1)
+            size = off.abs_()
+            near = size < close
+            good = (step >= low) & (step <= high) & (near | (size < before / 2))
+            value, before = torch.where(good, step, (low + high) / 2), size
             if bool(near.all()):
                 break
         return value

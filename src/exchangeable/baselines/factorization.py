@@ -151,7 +151,7 @@ def cell_means(
     """Sum the terms of ``axes``, biases and products of pairs, of every cell: (E, D) -> (E,)."""
     total = means[0].new_zeros(len(index))
     for axis in axes:
-        total += means[axis][:, 0].contiguous()[index[:, axis]]
+        total += _take(means[axis][:, 0], index[:, axis])
     for first, second in combinations(axes, 2) if layout.rank else ():
         left = means[first][:, layout.block(first, second)]
         right = means[second][:, layout.block(second, first)]
@@ -176,7 +176,7 @@ def cell_variances(
     """
     total = means[0].new_zeros(len(index))
     for axis in axes:
-        total += covariances[axis][:, 0, 0].contiguous()[index[:, axis]]
+        total += _take(covariances[axis][:, 0, 0], index[:, axis])
     for first, second in combinations(axes, 2) if layout.rank else ():
         tables, rows = [], []
         for axis, other in ((first, second), (second, first)):
@@ -227,6 +227,11 @@ def _triple_terms(
             v = means[second][index[:, second], layout.block(second, axis)]
             total += 2 * torch.einsum("ei,eij,ej->e", u, spread[index[:, axis]], v)
     return total
+
+
+def _take(column: Tensor, members: Tensor) -> Tensor:
+    """Read a column of a table for members: (N,) -> (E,); for many it is made contiguous."""
+    return column[members] if len(members) < len(column) else column.contiguous()[members]
 
 
 def _pair_products(index: Tensor, first: int, second: int, left: Tensor, right: Tensor) -> Tensor:

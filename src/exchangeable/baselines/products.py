@@ -27,6 +27,9 @@ MEMBERS_PER_BLOCK, MAX_BLOCKS = 1 << 12, 16
 MIN_NARROW_PRODUCTS = 1 << 28
 """Multiplications of a sum over cells from which on they have seven digits, in half of the time."""
 
+MAX_FEW_PRODUCTS = 1 << 16
+"""Multiplications of pairs of rows up to which rows are copied for each pair."""
+
 
 @dataclass(frozen=True, eq=False)
 class MemberSums:
@@ -173,22 +176,37 @@ class MemberSums:
 def row_products(rows: Tensor, other_rows: Tensor, table: Tensor, other: Tensor) -> Tensor:
     """Return sum_k table[rows[e], k] other[other_rows[e], k] for all pairs e: (E,).
 
-    Nothing of the size of pairs times columns is made, and tables are read row by row.
+    Nothing of the size of many pairs times columns is made, and tables are read row by row.
     """
-    if len(rows) < len(table):  # a few queries of a large table
-        used, rows = rows.unique(return_inverse=True)
-        table = table[used]
-    if len(rows) < len(other):
-        used, other_rows = other_rows.unique(return_inverse=True)
-        other = other[used]
-    if len(rows) > len(table) * len(other):  # repeated entries, more than cuSPARSE takes
-        return (table @ other.T)[rows, other_rows]
+    (table, rows), (other, other_rows) = _used_rows(table, rows), _used_rows(other, other_rows)
+    # Repeated entries are more than cuSPARSE takes, and most of a grid is wanted.
+    if 2 * len(rows) > len(table) * len(other):
+        products = table @ other.T
+        return products[0, other_rows] if len(table) == 1 else products[rows, other_rows]
+    if len(rows) * table.shape[1] <= MAX_FEW_PRODUCTS:
+        return (table[rows] * other[other_rows]).sum(dim=1)
+    return _sampled_products(rows, other_rows, table, other)
+
+
+def _used_rows(table: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of a table that are read, and their new numbers, where it has many more."""
+    if 2 * len(rows) >= len(table) or not len(rows):
+        return table, rows
+    if bool((rows == rows[0]).all()):  # the cells of one member
+        return table[rows[:1]], torch.zeros_like(rows)
+    used, rows = rows.unique(return_inverse=True)
+    return table[used], rows
+
+
+def _sampled_products(rows: Tensor, other_rows: Tensor, table: Tensor, other: Tensor) -> Tensor:
+    """Return ``row_products`` by a product of which only some entries are computed."""
     sorted_already = bool((rows[1:] >= rows[:-1]).all())
     if not sorted_already and bool((other_rows[1:] >= other_rows[:-1]).all()):
-        return row_products(other_rows, rows, other, table)
+        return _sampled_products(other_rows, rows, other, table)
     permutation = None if sorted_already else rows.argsort(stable=True)
     starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=len(table)).cumsum(0)]).int()
     columns = (other_rows if permutation is None else other_rows[permutation]).int()
+    table, other = table.contiguous(), other.contiguous()
     pairs = sparse_rows(starts, columns, table.new_zeros(len(rows)), (len(table), len(other)))
     with threads_for_products(len(rows) * table.shape[1] if table.device.type == "cpu" else 0):
         products = torch.sparse.sampled_addmm(pairs, table, other.T, beta=0).values()

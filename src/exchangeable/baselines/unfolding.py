@@ -17,6 +17,10 @@ from exchangeable.baselines.products import positions_of_rows
 MAX_ENTRIES_PER_CELL = 64
 """Table entries per cell up to which a dense matrix is used, which is faster then."""
 
+MIN_LARGE_ENTRIES, MIN_LARGE_ENTRIES_PER_CELL = 1 << 21, 3
+"""Entries of a dense table, and entries per cell, from which on sums for a few members are faster
+by sparse matrices: for a member of ML-1M .8 ms in place of 3.0."""
+
 
 @dataclass(frozen=True, eq=False)
 class Combinations:
@@ -153,6 +157,13 @@ class Unfolding:
     @property
     def is_dense(self) -> bool:
         return self.values.layout == torch.strided
+
+    @property
+    def is_large(self) -> bool:
+        """Whether sums for a few members are faster by sparse matrices."""
+        entries = self.values.numel()
+        cells = len(self.cell_values)
+        return entries >= max(MIN_LARGE_ENTRIES, MIN_LARGE_ENTRIES_PER_CELL * cells)
 
     @property
     def members(self) -> int:

@@ -30,6 +30,10 @@ MIN_NARROW_PRODUCTS = 1 << 28
 MAX_FEW_PRODUCTS = 1 << 16
 """Multiplications of pairs of rows up to which rows are copied for each pair."""
 
+MAX_FEW_CELLS = 1 << 12
+"""Cells of a single member up to which their rows are copied, which is faster than a product with a
+sparse matrix."""
+
 
 @dataclass(frozen=True, eq=False)
 class MemberSums:
@@ -160,6 +164,8 @@ class MemberSums:
 
     def multiply(self, other: int, weights: Tensor, table: Tensor) -> Tensor:
         """Sum rows of a table (N', K) or (N',) as ``over`` does, with other weights (E,)."""
+        if self.members == self.blocks == 1 and len(self) <= MAX_FEW_CELLS:
+            return weights[None] @ table[self.columns[other]]
         shape = self.members * self.blocks, len(table)
         matrix = sparse_rows(self.starts, self.columns[other], weights, shape)
         return self._add_blocks(matrix @ table)

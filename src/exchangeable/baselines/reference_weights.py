@@ -84,10 +84,12 @@ class DenseWeights:
     def between(self, references: Tensor, members: Tensor) -> Tensor:
         """Return the weights of references for members, both by position: (2, R, B).
 
-        Members ascend.
+        Members ascend and differ.
         """
-        found = self.table[:, references]
-        return found if len(members) == found.shape[2] else found[:, :, members]
+        first, last = (int(members[0]), int(members[-1])) if len(members) else (0, -1)
+        if last - first + 1 == len(members):  # whole rows, or pieces of them
+            return self.table[:, :, first : last + 1].index_select(1, references)
+        return self.table[:, references[:, None], members]
 
     def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:
         """Average the references' cells at combinations ``at`` (Q,) for members ``column``: (Q, 4).

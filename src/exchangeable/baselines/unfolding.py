@@ -51,13 +51,25 @@ class Combinations:
 
     def find(self, index: Tensor) -> Tensor:
         """Return the combination of each cell, -1 if it was not observed: (Q, D) -> (Q,)."""
+        if len(self.axes) == 1:
+            (axis,), (size,) = self.axes, self.sizes
+            # Members that came later have no combination, and -1 reads the last.
+            return self._of_member[index[:, axis].clamp(max=size)]
         numbers = index.new_zeros(len(index))
         for axis, size, keys in zip(self.axes, self.sizes, self.levels, strict=True):
             key = numbers * size + index[:, axis]
             at = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
-            # Members that came later have no combination, and their keys might be those of others.
+            # Keys of members that came later might be those of others.
             usable = (numbers != UNKNOWN) & (index[:, axis] < size)
             numbers = torch.where(usable & (keys[at] == key), at, UNKNOWN)
+        return numbers
+
+    @cached_property
+    def _of_member(self) -> Tensor:
+        """The combination of each member of the only axis, -1 where it has none: (N + 1,)."""
+        (size,), (members,) = self.sizes, self.levels
+        numbers = members.new_full((size + 1,), UNKNOWN)
+        numbers[members] = torch.arange(len(members), device=members.device)
         return numbers
 
 

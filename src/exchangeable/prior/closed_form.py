@@ -183,8 +183,10 @@ class ClosedForm:
     def variances(self, index: Tensor) -> Tensor:
         """Return the variances of cells by biases and by the fine factors: (Q, 2)."""
         base, fine = (each.predict_variance(index) for each in (self.biases, self.fine))
-        _, by_features = judge_members(self.presence, self._described, index, like=base)
-        return torch.stack([torch.where(by_features, fine, base), fine], dim=1)
+        _, by_features = judge_members(self.presence, self._described, index)
+        if by_features is not None:
+            base = torch.where(by_features, fine, base)
+        return torch.stack([base, fine], dim=1)
 
     @property
     def _described(self) -> list[bool]:
@@ -194,10 +196,11 @@ class ClosedForm:
     def mean_estimates(self, index: Tensor, times: Tensor | None = None) -> Estimates:
         """Estimate cells as ``estimates`` does, without variances."""
         base, fine = (each.predict_mean(index) for each in (self.biases, self.fine))
-        believed, by_features = judge_members(self.presence, self._described, index, like=base)
+        believed, by_features = judge_members(self.presence, self._described, index)
         # Biases do not know what features say of members without cells, and factors know nothing
         # of newcomers without either: products of average vectors are no better than biases.
-        base = torch.where(by_features, fine, base)
+        if by_features is not None:
+            base = torch.where(by_features, fine, base)
         factors = torch.stack([fine - base, self.coarse.predict_mean(index) - base], dim=1)
         factors *= believed[:, None]
         drift = torch.zeros_like(base) if self.drift is None else self.drift.at(index, times)

@@ -24,7 +24,7 @@ class Presence:
     @cached_property
     def belief(self) -> Tensor:
         """How far to believe the factors of each member: (N + 1,)."""
-        return torch.where(self.has_cells, 1.0, 1.0 - self.newcomers).double()
+        return self.has_cells.double() * self.newcomers + (1 - self.newcomers)
 
     @classmethod
     def by_axis(cls, index: Tensor, shape: tuple[int, ...]) -> tuple[Presence, ...]:

@@ -88,7 +88,7 @@ class DenseWeights:
         """
         first, last = (int(members[0]), int(members[-1])) if len(members) else (0, -1)
         if last - first + 1 == len(members):  # whole rows, or pieces of them
-            return self.table[:, :, first : last + 1].index_select(1, references)
+            return self.table[:, :, first : last + 1][:, references]
         return self.table[:, references[:, None], members]
 
     def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:

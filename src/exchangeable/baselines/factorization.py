@@ -71,9 +71,10 @@ def sparse(
     ]
 
 
-def grown_rows(old: int, new: int) -> list[int]:
-    """Return rows of a table that grows from ``old`` to ``new`` members: new ones copy the last."""
-    return [*range(old), *[old] * (new - old + 1)]
+def grown(table: Tensor, members: int) -> Tensor:
+    """Return a table that grows to so many members, (N' + 1, ...): new ones copy the last row."""
+    added = members + 1 - len(table)
+    return torch.cat([table, table[-1:].expand(added, *table.shape[1:])])
 
 
 def gram(

@@ -25,11 +25,11 @@ from exchangeable.baselines.factorization import (
     cell_means,
     cell_variances,
     gram,
-    grown_rows,
+    grown,
     moments,
     pair_variance_rows,
 )
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.products import ChangedMembers, MemberSums
 from exchangeable.baselines.regression import Block, Regression
 
 MIN_VARIANCE = 1e-6
@@ -148,14 +148,13 @@ class Posterior:
 
         ``features`` (N_d + 1, P) are those of all members, where the posterior has any.
         """
-        rows = [grown_rows(old, new) for old, new in zip(self.shape, shape, strict=True)]
         posterior = replace(
             self,
-            means=[table[row] for table, row in zip(self.means, rows, strict=True)],
-            covariances=[table[row] for table, row in zip(self.covariances, rows, strict=True)],
+            means=[grown(*pair) for pair in zip(self.means, shape, strict=True)],
+            covariances=[grown(*pair) for pair in zip(self.covariances, shape, strict=True)],
             precisions=list(self.precisions),
             regressions=[replace(regression) for regression in self.regressions],
-            noise_ratios=[ratio[row] for ratio, row in zip(self.noise_ratios, rows, strict=False)],
+            noise_ratios=[grown(*pair) for pair in zip(self.noise_ratios, shape, strict=False)],
         )
         for axis, x in enumerate(features if self.regressions else ()):
             regression = replace(self.regressions[axis], features=x)
@@ -218,19 +217,20 @@ class Posterior:
         index: Tensor,
         values: Tensor,
         shape: Sequence[int],
-        changed: Tensor,
+        changed: Sequence[ChangedMembers],
         features: Sequence[Tensor] = (),
     ) -> Posterior:
-        """Return a copy, solved again for members with changed cells, given all else."""
+        """Return a copy, solved again for members of every axis with changed cells, given all else.
+
+        ``index`` (E, D) and ``values`` (E,) are those of all cells.
+        """
         posterior = self.grown(shape, features)
         several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
         for _ in range(2 if several else 1):
-            for axis in range(len(shape)):
-                members = index[changed, axis].unique()
-                sums, cells = MemberSums.of_members(index, axis, members)
+            for members, sums, cells in changed:
                 weights = posterior.cell_weights(index[cells])
-                sums = sums if weights is None else sums.weighted(weights)
-                posterior.solve(sums, values[cells], members)
+                weighted = sums if weights is None else sums.weighted(weights)
+                posterior.solve(weighted, values[cells], members)
         return posterior
 
     def for_new_members(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -177,6 +178,23 @@ class MemberSums:
     def of_cells(self, weights: Tensor) -> Tensor:
         """Sum one number per cell over each member's cells: (E,) -> (N,)."""
         return self.over(self.axis, weights.new_ones(self.members, 1), weights).squeeze(1)
+
+
+class ChangedMembers(NamedTuple):
+    """The members of an axis that have some changed cells, with all of their cells."""
+
+    members: Tensor  # (M,), ascending
+    sums: MemberSums
+    cells: Tensor  # positions of their cells, in the sequence of ``sums``
+
+    @classmethod
+    def by_axis(cls, index: Tensor, changed: Tensor) -> list[ChangedMembers]:
+        """Find the members of every axis with cells at the positions ``changed`` of (E, D)."""
+        found = []
+        for axis in range(index.shape[1]):
+            members = index[changed, axis].unique()
+            found.append(cls(members, *MemberSums.of_members(index, axis, members)))
+        return found
 
 
 def row_products(rows: Tensor, other_rows: Tensor, table: Tensor, other: Tensor) -> Tensor:

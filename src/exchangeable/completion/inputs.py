@@ -294,7 +294,7 @@ def _find_twin(vocabulary: Vocabulary, label: Any) -> Any:
 
 
 def _has_type(label: Any, kind: pl.DataType) -> bool:
-    """Whether a label is of the type that a vocabulary has, so that no other is written as it is."""
+    """Whether a label is of the type of a vocabulary, so that no known one is written the same."""
     if type(label) is int:
         return kind.is_integer()
     return type(label) is str and kind == pl.String

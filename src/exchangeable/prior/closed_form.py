@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.products import ChangedMembers, MemberSums
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias
 from exchangeable.prior.drift import Drift
@@ -298,9 +298,10 @@ class ClosedForm:
         assert self.pattern is not None
         if self.drift is not None:
             values = values - self.drift.at(index, side.times)
+        members = ChangedMembers.by_axis(index, changed)
         features = [
-            self._updated_features(index, changed, axis, size, side)
-            for axis, size in enumerate(shape)
+            self._updated_features(each, size, side)
+            for each, size in zip(members, shape, strict=True)
         ]
         fitted = ClosedForm(
             index,
@@ -308,9 +309,9 @@ class ClosedForm:
             shape,
             side,
             self.comparison_budget,
-            self.biases.updated(index, values, shape, changed),
-            self.fine.updated(index, values, shape, changed, features),
-            self.coarse.updated(index, values, shape, changed, features),
+            self.biases.updated(index, values, shape, members),
+            self.fine.updated(index, values, shape, members, features),
+            self.coarse.updated(index, values, shape, members, features),
             self.pattern,
             self.drift,
             self.near_axes,
@@ -324,15 +325,15 @@ class ClosedForm:
         return self.values[cells] - self.fine.predict_mean(self.index[cells])
 
     def _updated_features(
-        self, index: Tensor, changed: Tensor, axis: int, size: int, side: SideInformation
+        self, changed: ChangedMembers, size: int, side: SideInformation
     ) -> Tensor:
         """Return the features of all members: changed and new ones are described again."""
+        assert self.pattern is not None
+        axis, members = changed.sums.axis, changed.members
         before = self.fine.regressions[axis].features
-        features = torch.cat(
-            [before[:-1], before.new_zeros(size + 2 - len(before), before.shape[1])]
-        )
-        members = index[changed, axis].unique()
-        described = self.pattern.describe(MemberSums.of_members(index, axis, members)[0])  # type: ignore[union-attr]
+        added = before.new_zeros(size + 2 - len(before), before.shape[1])
+        features = torch.cat([before[:-1], added])
+        described = self.pattern.describe(changed.sums)
         width = described.shape[1]
         features[members, :width] = described
         given = side.given(axis, features)

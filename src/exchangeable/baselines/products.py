@@ -75,10 +75,10 @@ class MemberSums:
     @classmethod
     def of_members(cls, index: Tensor, axis: int, members: Tensor) -> tuple[MemberSums, Tensor]:
         """Sums for the given members (ascending) only, and the positions of their cells."""
-        column = index[:, axis]
+        column = index[:, axis].contiguous()
         flags = torch.zeros(int(column.max()) + 1, dtype=torch.bool, device=index.device)
         flags[members] = True
-        cells = flags[column].nonzero().squeeze(1)
+        cells = flags.index_select(0, column).nonzero().squeeze(1)
         renumbered = index[cells]
         renumbered[:, axis] = torch.searchsorted(members, renumbered[:, axis].contiguous())
         return cls.of(renumbered, axis, len(members)), cells
@@ -109,7 +109,7 @@ class MemberSums:
     @cached_property
     def sizes(self) -> Tensor:
         """Number of cells of each member: (N,)."""
-        return self._add_blocks(self.starts.diff())
+        return self._add_blocks(self.starts.diff().long())
 
     @cached_property
     def needed_rows(self) -> tuple[int, ...]:
@@ -185,7 +185,17 @@ class ChangedMembers(NamedTuple):
 
     members: Tensor  # (M,), ascending
     sums: MemberSums
-    cells: Tensor  # positions of their cells, in the sequence of ``sums``
+    cells: Tensor  # positions of their cells among all, ascending
+
+    def of_members(self, some: Tensor) -> tuple[Tensor, Tensor]:
+        """Return positions of the cells of some of the members (M,), a mask, member by member.
+
+        And where each of these members begins: (M' + 1,).
+        """
+        sizes = self.sums.sizes
+        kept = some.repeat_interleave(sizes)
+        ends = sizes[some].cumsum(0)
+        return self.sums.sorted(self.cells)[kept], torch.cat([ends.new_zeros(1), ends])
 
     @classmethod
     def by_axis(cls, index: Tensor, changed: Tensor) -> list[ChangedMembers]:

@@ -317,7 +317,7 @@ class ClosedForm:
             self.near_axes,
             Presence.by_axis(index, shape),
         )
-        kept = update_similarities(self.similarities, index, fitted._residuals_at, shape, changed)
+        kept = update_similarities(self.similarities, index, fitted._residuals_at, shape, members)
         return fitted if kept is None else fitted.with_similarities(kept)
 
     def _residuals_at(self, cells: Tensor) -> Tensor:

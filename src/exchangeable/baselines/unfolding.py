@@ -264,7 +264,8 @@ class Unfolding:
         """
         size = (len(self.references), len(combinations))
         if CELLS_PER_ENTRY * size[0] * size[1] < len(self.cell_values):
-            values, ones = (table.index_select(1, combinations) for table in (self.values, self.ones))
+            tables = self.values, self.ones
+            values, ones = (table.index_select(1, combinations) for table in tables)
             return ReferenceRows(values, values.square(), ones)
         place = combinations.new_full((len(self),), UNKNOWN)
         place[combinations] = torch.arange(len(combinations), device=combinations.device)

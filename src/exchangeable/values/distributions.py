@@ -23,6 +23,9 @@ _SHARE_TOLERANCE = 1e-8  # relative error of the share below a quantile, before 
 _MEAN_TOLERANCE = 1e-3  # error of a mean, in hundredths of the scale
 _ROOT_2_PI = math.sqrt(2 * math.pi)
 
+MAX_FEW = 1 << 12
+"""Cells up to which a search goes on with all of them until the last is found."""
+
 
 Share = float | Tensor
 """A share of the probability, or one for each cell (Q,)."""
@@ -179,28 +182,32 @@ def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tenso
 
 
 def _between_tails(distribution: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
-    tail = (1 - coverage) / 2
-    low, high = _quantiles(distribution, tail, 1 - tail)
-    bounds = distribution.bounds()
+    tail, bounds = (1 - coverage) / 2, distribution.bounds()
+    every = torch.arange(len(distribution.mean()))
     if bounds is None:
+        low, high = _quantiles(distribution, [(every, tail), (every, 1 - tail)])
         return low, high
     probabilities = distribution.probabilities()
     # Intervals between levels hold less than the mean of all, so only these are shortened.
-    at_start = (probabilities[:, 0] > 0.5) & (low <= bounds[0])
-    at_end = (probabilities[:, -1] > 0.5) & (high >= bounds[1])
-    for ends, column, share in ((at_end, low, 1 - coverage), (at_start, high, coverage)):
-        cells = ends.nonzero().squeeze(1)
-        if len(cells):
-            column[cells] = distribution.take(cells).quantile(share)
+    start, end = ((column > 0.5).nonzero().squeeze(1) for column in probabilities[:, [0, -1]].T)
+    wanted = [(every, tail), (every, 1 - tail), (start, coverage), (end, 1 - coverage)]
+    low, high, start_high, end_low = _quantiles(distribution, wanted)
+    end_low = torch.where(high[end] >= bounds[1], end_low, low[end])
+    high[start] = torch.where(low[start] <= bounds[0], start_high, high[start])
+    low[end] = end_low
     return low, high
 
 
-def _quantiles(distribution: Distribution, *shares: float) -> tuple[Tensor, ...]:
-    """Return the quantiles of each cell at several shares, found in one search: (Q,) each."""
-    cells = len(distribution.mean())
-    repeated = distribution.take(torch.arange(cells).repeat(len(shares)))
-    wanted = torch.tensor(shares, dtype=torch.float64).repeat_interleave(cells)
-    return repeated.quantile(wanted).view(len(shares), cells).unbind()
+def _quantiles(distribution: Distribution, wanted: list[tuple[Tensor, float]]) -> list[Tensor]:
+    """Return quantiles of some cells each, by positions and share, found in one search."""
+    sizes = [len(cells) for cells, _ in wanted]
+    shares = torch.tensor([share for _, share in wanted], dtype=torch.float64)
+    cells = torch.cat([cells for cells, _ in wanted])
+    return list(
+        distribution.take(cells)
+        .quantile(shares.repeat_interleave(torch.tensor(sizes)))
+        .split_with_sizes(sizes)
+    )
 
 
 def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
@@ -212,36 +219,34 @@ def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor
     first, last = levels[[0, -1]].tolist()
     gap = (last - first) / 100
     target = mean.clamp(first + gap, last - gap)
-    inner, gaps = (levels[1:] + levels[:-1])[:, None] / 2, levels.diff()
+    inner, gaps = (levels[1:] + levels[:-1]) / 2, levels.diff()
     low, high = first - 5 * deviation, last + 5 * deviation
-    width, at, location = deviation.clamp(min=_TINY), target, target.clone()
-    left: Tensor | None = None  # positions that are still computed, None: all
+    width, at, aim = deviation.clamp(min=_TINY)[:, None], target, last - target
+    location, left = target.clone(), None  # positions that are still computed, None: all
     for iteration in range(_MAX_STEPS):
-        apart = (inner - at) / width  # (L - 1, Q)
-        away = torch.addmv(last - target, torch.special.ndtr(apart).T, gaps, alpha=-1)
+        apart = (inner - at[:, None]).div_(width)  # (Q, L - 1)
+        away = torch.addmv(aim, torch.special.ndtr(apart), gaps, alpha=-1)
         under = away < 0
         low, high = torch.where(under, at, low), torch.where(under, high, at)
         # Newton's step; where the curve is a staircase it diverges, so bisect every third time.
         step = torch.lerp(low, high, 0.5)
         if iteration % 3 < 2:
-            slope = torch.mv(apart.square_().mul_(-0.5).exp_().T, gaps).div_(width)
+            slope = torch.mv(apart.square_().mul_(-0.5).exp_().div_(width), gaps)
             newton = torch.addcdiv(at, away, slope, value=-_ROOT_2_PI)
             step = torch.where((newton > low) & (newton < high), newton, step)
         off = away.abs_() > _MEAN_TOLERANCE * gap
         at = torch.where(off, step, at)
-        remaining = int(off.sum())
-        if 2 * remaining > len(off):
+        remaining = int(off.count_nonzero())
+        if remaining and (len(off) <= MAX_FEW or 2 * remaining > len(off)):
             continue
         # Few cells take many steps, and the others are not computed with them.
         location = at if left is None else location.index_copy_(0, left, at)
         if not remaining:
-            break
+            return location
         kept = off.nonzero().squeeze(1)
         left = kept if left is None else left[kept]
-        at, low, high, target, width = (part[kept] for part in (at, low, high, target, width))
-    else:
-        location = at if left is None else location.index_copy_(0, left, at)
-    return location
+        at, low, high, aim, width = (part[kept] for part in (at, low, high, aim, width))
+    return at if left is None else location.index_copy_(0, left, at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,15 +288,18 @@ class LogisticMixture:
         close = _SHARE_TOLERANCE * torch.minimum(share, 1 - share)
         close = close.clamp(min=4 * torch.finfo(weights.dtype).eps)
         value, before = (weights * bounds).sum(dim=1), torch.full_like(low, torch.inf)
-        steepness = 1 / self.scales
+        steepness, target = 1 / self.scales, share.logit()
         for _ in range(_MAX_STEPS):
             below = (value[:, None] - self.locations).mul_(steepness).sigmoid_()
             parts = weights * below
-            off = parts.sum(dim=1).sub_(share)
+            total = parts.sum(dim=1)
+            off = total - share
             under = off < 0
             low, high = torch.where(under, value, low), torch.where(under, high, value)
-            # Newton's step, or bisection where it leaves the bounds or the last step gained little.
-            step = value - off / parts.sub_(parts * below).mul_(steepness).sum(dim=1)
+            # Newton's step for the logits, which are nearly straight, or bisection where it leaves
+            # the bounds or the last step gained little.
+            density = parts.sub_(parts * below).mul_(steepness).sum(dim=1)
+            step = value - (total.logit() - target) * total * (1 - total) / density
             size = off.abs_()
             near = size < close
             good = (step >= low) & (step <= high) & (near | (size < before / 2))

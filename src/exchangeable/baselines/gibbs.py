@@ -33,7 +33,7 @@ from exchangeable.baselines.factorization import (
     gram,
     moments,
 )
-from exchangeable.baselines.products import ChangedMembers, MemberSums
+from exchangeable.baselines.products import SolvedMembers, MemberSums
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -113,7 +113,7 @@ class FittedSamples:
         generator = np.random.default_rng([self.config.seed, len(values)])
         y = torch.from_numpy((values - self.centre) / self.scale)
         several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
-        members = ChangedMembers.by_axis(torch.from_numpy(index), torch.from_numpy(changed))
+        members = SolvedMembers.by_axis(torch.from_numpy(index), torch.from_numpy(changed))
         vectors = tuple(
             np.concatenate([draws, draws[:, -1:].repeat(new - old, axis=1)], axis=1)
             for draws, old, new in zip(self.vectors, self.shape, shape, strict=True)

@@ -30,7 +30,7 @@ from exchangeable.baselines.factorization import (
     moments,
 )
 from exchangeable.baselines.kept_rows import KeptRows
-from exchangeable.baselines.products import ChangedMembers, MemberSums
+from exchangeable.baselines.products import SolvedMembers, MemberSums
 from exchangeable.baselines.regression import Block, Regression
 
 MIN_VARIANCE = 1e-6
@@ -196,7 +196,7 @@ class Posterior:
         index: Tensor,
         values: Tensor,
         shape: Sequence[int],
-        changed: Sequence[ChangedMembers],
+        changed: Sequence[SolvedMembers],
         features: Sequence[Tensor] = (),
     ) -> Posterior:
         """Return a copy, solved again for members of every axis with changed cells, given all else.
@@ -214,18 +214,19 @@ class Posterior:
 
     def for_new_members(
         self,
-        axis: int,
         index: Tensor,
         values: Tensor,
+        solved: SolvedMembers,
         features: Tensor | None = None,
         *,
         count: int = 1,
     ) -> Posterior:
         """Replace an axis by ``count`` new members, each solved from its own of the cells (E, D).
 
-        Nothing else is solved again, and only members that share their cells are read.
-        ``features`` (B, P) are their own, where the posterior has any.
+        ``solved`` are those that have cells. Nothing else is solved again, and only members that
+        share their cells are read. ``features`` (B, P) are their own, where the posterior has any.
         """
+        axis = solved.sums.axis
         means, covariances = list(self.means), list(self.covariances)
         regressions, ratios = [*self.regressions], [*self.noise_ratios]
         means[axis], covariances[axis] = (
@@ -246,11 +247,9 @@ class Posterior:
             noise_ratios=ratios,
         )
         if len(index):  # members without cells stay at their prior
-            members, local = index[:, axis].unique(return_inverse=True)
-            columns = [local if a == axis else index[:, a] for a in range(index.shape[1])]
             weights = found.cell_weights(index)
-            sums = MemberSums.of(torch.stack(columns, dim=1), axis, len(members), weights)
-            found.solve(sums, values, members)
+            sums = solved.sums if weights is None else solved.sums.weighted(weights)
+            found.solve(sums, values, solved.members)
         # The other axes are as they were, and so are their rows of variances.
         for other in self.layout.others(axis):
             found._kept[other] = self._kept[other]

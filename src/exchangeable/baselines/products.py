@@ -180,8 +180,8 @@ class MemberSums:
         return self.over(self.axis, weights.new_ones(self.members, 1), weights).squeeze(1)
 
 
-class ChangedMembers(NamedTuple):
-    """The members of an axis that have some changed cells, with all of their cells."""
+class SolvedMembers(NamedTuple):
+    """Some members of an axis, which are solved from all of their cells."""
 
     members: Tensor  # (M,), ascending
     sums: MemberSums
@@ -198,7 +198,15 @@ class ChangedMembers(NamedTuple):
         return self.sums.sorted(self.cells)[kept], torch.cat([ends.new_zeros(1), ends])
 
     @classmethod
-    def by_axis(cls, index: Tensor, changed: Tensor) -> list[ChangedMembers]:
+    def new(cls, index: Tensor, axis: int) -> SolvedMembers:
+        """Return the new members of an axis that have some of the cells (E, D), all theirs."""
+        members, column = index[:, axis].unique(return_inverse=True)
+        columns = [column if a == axis else index[:, a] for a in range(index.shape[1])]
+        sums = MemberSums.of(torch.stack(columns, dim=1), axis, len(members))
+        return cls(members, sums, torch.arange(len(index), device=index.device))
+
+    @classmethod
+    def by_axis(cls, index: Tensor, changed: Tensor) -> list[SolvedMembers]:
         """Find the members of every axis with cells at the positions ``changed`` of (E, D)."""
         found = []
         for axis in range(index.shape[1]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,7 +121,7 @@ class ModelPredictor:
             )
         return cls(trained, conditioned, stats, features, processes, memory, prior=prior)
 
-    @property
+    @cached_property
     def device(self) -> torch.device:
         return self.trained.model.device
 

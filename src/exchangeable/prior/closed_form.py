@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.products import ChangedMembers, MemberSums
+from exchangeable.baselines.products import SolvedMembers, MemberSums
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias
 from exchangeable.prior.drift import Drift
@@ -247,8 +247,10 @@ class ClosedForm:
         drift = None if self.drift is None else self.drift.for_new_members(axis)
         if drift is not None:
             values = values - drift.at(index, side.times)
-        place = self.pattern.describe(MemberSums.of(index, axis, count))
-        features = self._with_given(place, axis, side)
+        solved = SolvedMembers.new(index, axis)
+        every = solved.sums if solved.sums.members == count else MemberSums.of(index, axis, count)
+        features = self._with_given(self.pattern.describe(every), axis, side)
+        cells = index, values, solved
         presence = list(self.presence)
         presence[axis] = presence[axis].for_new_members(index[:, axis], count)
         fitted = replace(
@@ -256,9 +258,9 @@ class ClosedForm:
             index=index,
             values=values,
             side=side,
-            biases=self.biases.for_new_members(axis, index, values, count=count),
-            fine=self.fine.for_new_members(axis, index, values, features, count=count),
-            coarse=self.coarse.for_new_members(axis, index, values, features, count=count),
+            biases=self.biases.for_new_members(*cells, count=count),
+            fine=self.fine.for_new_members(*cells, features, count=count),
+            coarse=self.coarse.for_new_members(*cells, features, count=count),
             drift=drift,
             presence=tuple(presence),
         )
@@ -298,7 +300,7 @@ class ClosedForm:
         assert self.pattern is not None
         if self.drift is not None:
             values = values - self.drift.at(index, side.times)
-        members = ChangedMembers.by_axis(index, changed)
+        members = SolvedMembers.by_axis(index, changed)
         features = [
             self._updated_features(each, size, side)
             for each, size in zip(members, shape, strict=True)
@@ -325,7 +327,7 @@ class ClosedForm:
         return self.values[cells] - self.fine.predict_mean(self.index[cells])
 
     def _updated_features(
-        self, changed: ChangedMembers, size: int, side: SideInformation
+        self, changed: SolvedMembers, size: int, side: SideInformation
     ) -> Tensor:
         """Return the features of all members: changed and new ones are described again."""
         assert self.pattern is not None

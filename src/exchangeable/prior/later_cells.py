@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
-from exchangeable.baselines.products import ChangedMembers
+from exchangeable.baselines.products import SolvedMembers
 from exchangeable.baselines.reference_weights import CHANNELS, Weights
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
@@ -87,7 +87,7 @@ def update_similarities(
     index: Tensor,
     residuals: Residuals,
     shape: tuple[int, ...],
-    changed: Sequence[ChangedMembers],
+    changed: Sequence[SolvedMembers],
 ) -> tuple[UpdatedSimilarity, ...] | None:
     """Add cells to the similarities of all axes; None where all members are compared again.
 
@@ -108,7 +108,7 @@ def update_similarity(
     index: Tensor,
     residuals: Residuals,
     shape: tuple[int, ...],
-    changed: ChangedMembers,
+    changed: SolvedMembers,
 ) -> UpdatedSimilarity | None:
     """Add cells of the ``changed`` members of its axis to a similarity; ``index`` has all (E, D).
 
@@ -143,7 +143,7 @@ def update_similarity(
 
 
 def _compares_again(
-    similarity: Similarity | UpdatedSimilarity, shape: tuple[int, ...], changed: ChangedMembers
+    similarity: Similarity | UpdatedSimilarity, shape: tuple[int, ...], changed: SolvedMembers
 ) -> Tensor:
     """Tell which of the changed members have many more cells than before: (M,)."""
     before = similarity if isinstance(similarity, Similarity) else similarity.before
@@ -158,7 +158,7 @@ def _compare(
     before: Similarity,
     index: Tensor,
     residuals: Residuals,
-    changed: ChangedMembers,
+    changed: SolvedMembers,
     is_anew: Tensor,
 ) -> Weights:
     """Compare some of the changed members (M,), a mask, with the references of before."""

@@ -108,7 +108,7 @@ def test_what_was_found_stays_with_new_cells_and_new_members():
     assert completer.update(new, [0.5, 1.5]).predictor_.calibration == found
     assert completer.refresh().predictor_.calibration == found
     newcomer = completer.predictor_.for_new_members(0, np.array([[0, 1]]), np.array([0.5]))
-    assert newcomer.calibration == found
+    assert newcomer.read.calibration == found
 
 
 def test_a_model_trained_here_is_set_right_by_the_cells_kept_back():

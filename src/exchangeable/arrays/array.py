@@ -171,6 +171,8 @@ class ExchangeableArray:
     def to(self, target: torch.device | torch.dtype | str) -> ExchangeableArray:
         """Move to another device, or convert values to another floating-point type."""
         values = self.values.to(target)
+        if values is self.values:
+            return self
         support = Support(self.support.index.to(values.device), self.shape)
         if values.dtype == self.values.dtype:
             return self.unchecked(support, values)

@@ -81,8 +81,8 @@ def check_range(index: Tensor, shape: tuple[int, ...]) -> None:
     """Raise unless all coordinates are within the shape."""
     if not len(index):
         return
-    low, high = index.aminmax(dim=0)
-    if bool((low < 0).any() | (high >= high.new_tensor(shape)).any()):
+    low, high = torch.stack(index.aminmax(dim=0)).tolist()
+    if min(low) < 0 or any(last >= size for last, size in zip(high, shape, strict=True)):
         outside = (index < 0) | (index >= index.new_tensor(shape))
         entry, axis = outside.nonzero()[0].tolist()
         raise ValueError(

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from exchangeable.baselines.base import chunks
 from exchangeable.baselines.products import MemberSums, row_products, silence_sparse_warning
@@ -71,9 +73,10 @@ def sparse(
     ]
 
 
-def grown_rows(old: int, new: int) -> list[int]:
-    """Return rows of a table that grows from ``old`` to ``new`` members: new ones copy the last."""
-    return [*range(old), *[old] * (new - old + 1)]
+def grown(table: Tensor, members: int) -> Tensor:
+    """Return a table that grows to so many members, (N' + 1, ...): new ones copy the last row."""
+    added = members + 1 - len(table)
+    return torch.cat([table, table[-1:].expand(added, *table.shape[1:])])
 
 
 def gram(
@@ -83,24 +86,18 @@ def gram(
     covariances: Sequence[Tensor] | None = None,
 ) -> Tensor:
     """Sum E[f f'] over the cells of each member, times their weights: (N, F, F)."""
-    axis = sums.axis
-    result = means[axis].new_zeros(sums.members, layout.width, layout.width)
-    result[:, 0, 0] = sums.total_weights.to(result)
-    if not layout.rank:
-        return result
-    one, other_one = torch.triu_indices(layout.rank, layout.rank, device=result.device)
-    for other in layout.others(axis):
-        here, there = layout.block(axis, other), layout.block(other, axis)
-        u = means[other][:, there]
-        second = u[:, one] * u[:, other_one]
-        if covariances is not None:
-            second += covariances[other][:, there, there][:, one, other_one]
-        total = sums.over(other, torch.cat([u, second], dim=1))
-        result[:, 0, here] = result[:, here, 0] = total[:, : layout.rank]
-        square = total.new_empty(len(total), layout.rank, layout.rank)
-        square[:, one, other_one] = square[:, other_one, one] = total[:, layout.rank :]
-        result[:, here, here] = square
-    for first, second_axis in combinations(layout.others(axis), 2):
+    axis, others = sums.axis, layout.others(sums.axis)
+    weights = sums.total_weights.to(means[axis])
+    if layout.width == 1:
+        return weights[:, None, None]
+    blocks = [_pair_gram(layout, sums, weights, other, means, covariances) for other in others]
+    if len(others) == 1:
+        return blocks[0]
+    result = weights.new_zeros(sums.members, layout.width, layout.width)
+    for other, block in zip(others, blocks, strict=True):
+        columns = weights.new_tensor(layout.columns(axis, [other])).long()
+        result[:, columns[:, None], columns] = block
+    for first, second_axis in combinations(others, 2):
         rows, columns = layout.block(axis, first), layout.block(axis, second_axis)
         left = means[first][sums.index[:, first], layout.block(first, axis)]
         right = means[second_axis][:, layout.block(second_axis, axis)]
@@ -108,6 +105,40 @@ def gram(
             crossed = sums.over(second_axis, right, left[:, k].contiguous())
             result[:, rows.start + k, columns] = result[:, columns, rows.start + k] = crossed
     return result
+
+
+def _pair_gram(
+    layout: VectorLayout,
+    sums: MemberSums,
+    weights: Tensor,
+    other: int,
+    means: Sequence[Tensor],
+    covariances: Sequence[Tensor] | None,
+) -> Tensor:
+    """The part of ``gram`` that is of the bias and of the products with one other axis."""
+    one, other_one, places = _symmetric_places(layout.rank, weights.device)
+    there = layout.block(other, sums.axis)
+    u = means[other][:, there]
+    second = u[:, one] * u[:, other_one]
+    if covariances is not None:
+        second += covariances[other][:, one + there.start, other_one + there.start]
+    total = sums.over(other, torch.cat([u, second], dim=1))
+    return torch.cat([weights[:, None], total], dim=1)[:, places]
+
+
+@cache
+def _symmetric_places(rank: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows and columns of the upper triangle of R x R, and where a symmetric matrix has its entries.
+
+    The latter, (1 + R, 1 + R), are places in the row of a 1, R numbers and the upper triangle.
+    """
+    with torch.inference_mode(False):
+        one, other_one = torch.triu_indices(rank, rank, device=device)
+        places = torch.arange(rank + 1, device=device).repeat(rank + 1, 1)
+        places[1:, 0] = places[0, 1:]
+        upper = torch.arange(rank + 1, rank + 1 + len(one), device=device)
+        places[one + 1, other_one + 1] = places[other_one + 1, one + 1] = upper
+    return one, other_one, places
 
 
 def moments(
@@ -122,18 +153,22 @@ def moments(
     ``target`` (E,), sorted as in ``sums``, is what this axis is to explain on average. Its
     random part is correlated with the features: a partner's b and u are uncertain together.
     """
-    axis = sums.axis
+    axis, others = sums.axis, layout.others(sums.axis)
+    if layout.width == 1:
+        return sums.of_cells(target)[:, None]
     result = target.new_empty(sums.members, layout.width)
-    result[:, 0] = sums.of_cells(target)
-    if not layout.rank:
-        return result
-    for other in layout.others(axis):
+    for number, other in enumerate(others):
         here, there = layout.block(axis, other), layout.block(other, axis)
-        result[:, here] = sums.over(other, means[other][:, there].contiguous(), target)
+        u = means[other][:, there]
+        if number:
+            result[:, here] = sums.over(other, u.contiguous(), target)
+        else:  # the bias is multiplied with 1
+            total = sums.over(other, pad(u, (1, 0), value=1.0), target)
+            result[:, 0], result[:, here] = total[:, 0], total[:, 1:]
         if covariances is None:
             continue
         result[:, here] -= sums.over(other, covariances[other][:, there, 0].contiguous())
-        for third in layout.others(axis):
+        for third in others:
             if third == other:
                 continue
             shared = covariances[other][:, there, layout.block(other, third)]
@@ -151,7 +186,7 @@ def cell_means(
     """Sum the terms of ``axes``, biases and products of pairs, of every cell: (E, D) -> (E,)."""
     total = means[0].new_zeros(len(index))
     for axis in axes:
-        total += means[axis][:, 0].contiguous()[index[:, axis]]
+        total += _take(means[axis][:, 0], index[:, axis])
     for first, second in combinations(axes, 2) if layout.rank else ():
         left = means[first][:, layout.block(first, second)]
         right = means[second][:, layout.block(second, first)]
@@ -176,7 +211,7 @@ def cell_variances(
     """
     total = means[0].new_zeros(len(index))
     for axis in axes:
-        total += covariances[axis][:, 0, 0].contiguous()[index[:, axis]]
+        total += _take(covariances[axis][:, 0, 0], index[:, axis])
     for first, second in combinations(axes, 2) if layout.rank else ():
         tables, rows = [], []
         for axis, other in ((first, second), (second, first)):
@@ -229,6 +264,11 @@ def _triple_terms(
     return total
 
 
+def _take(column: Tensor, members: Tensor) -> Tensor:
+    """Read a column of a table for members: (N,) -> (E,); for many it is made contiguous."""
+    return column[members] if len(members) < len(column) else column.contiguous()[members]
+
+
 def _pair_products(index: Tensor, first: int, second: int, left: Tensor, right: Tensor) -> Tensor:
     """Multiply the rows of two axes' members at every cell: (E,); -1 reads the last row."""
     rows, columns = index[:, first] % len(left), index[:, second] % len(right)
@@ -237,6 +277,13 @@ def _pair_products(index: Tensor, first: int, second: int, left: Tensor, right: 
 
 def _symmetric(square: Tensor) -> Tensor:
     """Return the different entries of symmetric matrices, the diagonal first: (N, R, R)."""
-    size = square.shape[1]
-    one, other = torch.triu_indices(size, size, 1, device=square.device)
+    one, other = _pairs(square.shape[1], square.device)
     return torch.cat([square.diagonal(dim1=1, dim2=2), square[:, one, other]], dim=1)
+
+
+@cache
+def _pairs(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows and columns above the diagonal of a square matrix."""
+    with torch.inference_mode(False):
+        one, other = torch.triu_indices(size, size, 1, device=device)
+    return one, other

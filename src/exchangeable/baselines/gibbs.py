@@ -31,10 +31,9 @@ from exchangeable.baselines.factorization import (
     VectorLayout,
     cell_means,
     gram,
-    grown_rows,
     moments,
 )
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.products import SolvedMembers, MemberSums
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -114,21 +113,18 @@ class FittedSamples:
         generator = np.random.default_rng([self.config.seed, len(values)])
         y = torch.from_numpy((values - self.centre) / self.scale)
         several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
-        members = [np.unique(index[changed, axis]) for axis in range(len(shape))]
-        coordinates = torch.from_numpy(index)
-        sums = [
-            MemberSums.of_members(coordinates, axis, torch.from_numpy(numbers))
-            for axis, numbers in enumerate(members)
-        ]
-        grown = [grown_rows(old, new) for old, new in zip(self.shape, shape, strict=True)]
-        vectors = tuple(draws[:, rows] for draws, rows in zip(self.vectors, grown, strict=True))
+        members = SolvedMembers.by_axis(torch.from_numpy(index), torch.from_numpy(changed))
+        vectors = tuple(
+            np.concatenate([draws, draws[:, -1:].repeat(new - old, axis=1)], axis=1)
+            for draws, old, new in zip(self.vectors, self.shape, shape, strict=True)
+        )
         for s in range(len(self.noises)):
             tables = [torch.from_numpy(draws[s].astype(np.float64)) for draws in vectors]
             for axis in [*range(len(shape))] * (2 if several else 1):
                 prior = tables[axis][-1].numpy(), self.precisions[axis][s]
-                axis_sums, positions = sums[axis]
-                tables[axis][members[axis]] = draw_vectors(
-                    self.layout, axis_sums, y[positions], tables, prior, self.noises[s], generator
+                numbers, sums, positions = members[axis]
+                tables[axis][numbers] = draw_vectors(
+                    self.layout, sums, y[positions], tables, prior, self.noises[s], generator
                 )
             for draws, table in zip(vectors, tables, strict=True):
                 draws[s] = table.numpy()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -25,11 +26,11 @@ from exchangeable.baselines.factorization import (
     cell_means,
     cell_variances,
     gram,
-    grown_rows,
+    grown,
     moments,
-    pair_variance_rows,
 )
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.kept_rows import KeptRows
+from exchangeable.baselines.products import SolvedMembers, MemberSums
 from exchangeable.baselines.regression import Block, Regression
 
 MIN_VARIANCE = 1e-6
@@ -41,9 +42,6 @@ NOISE_ROUNDS = 2
 NOISE_PRIOR_CELLS = 50
 """Cells that it takes to move half of the way to a member's own noise. With 20 Flixster loses."""
 
-MAX_KEPT = 1 << 23
-"""Entries of covariances up to which what follows from them is kept from query to query."""
-
 RESIDUAL_START = 0.01
 """Sum of squares that vectors have at least about their regression on features."""
 
@@ -54,19 +52,6 @@ class Equations(NamedTuple):
     grams: Tensor  # (N, F, F)
     moments: Tensor  # (N, F)
     target: Tensor  # (E,)
-
-
-class _KeptRows(NamedTuple):
-    """Rows of variances, with the tables that they follow from."""
-
-    means: Tensor
-    covariances: Tensor
-    versions: tuple[int, ...]
-    rows: Tensor  # (N + 1, K)
-
-    def is_of(self, means: Tensor, covariances: Tensor) -> bool:
-        """Whether the rows follow from these tables."""
-        return self.means is means and self.covariances is covariances
 
 
 @dataclass(eq=False)
@@ -83,8 +68,11 @@ class Posterior:
     """Regressions of the vectors on features of the members, by axis; none without features."""
     noise_ratios: list[Tensor] = field(default_factory=list)
     """Variance of each member's noise over the common one, (N_d + 1,) by axis; none where even."""
-    _kept: dict[tuple[int, int], _KeptRows] = field(default_factory=dict, init=False, repr=False)
-    """Rows of variances, by axis and other axis."""
+    _kept: list[KeptRows] = field(default_factory=list, init=False, repr=False)
+    """Rows of variances, by axis."""
+
+    def __post_init__(self) -> None:
+        self._kept = [KeptRows() for _ in self.means]
 
     @classmethod
     def initial(cls, shape: Sequence[int], like: Tensor) -> Posterior:
@@ -148,14 +136,13 @@ class Posterior:
 
         ``features`` (N_d + 1, P) are those of all members, where the posterior has any.
         """
-        rows = [grown_rows(old, new) for old, new in zip(self.shape, shape, strict=True)]
         posterior = replace(
             self,
-            means=[table[row] for table, row in zip(self.means, rows, strict=True)],
-            covariances=[table[row] for table, row in zip(self.covariances, rows, strict=True)],
+            means=[grown(*pair) for pair in zip(self.means, shape, strict=True)],
+            covariances=[grown(*pair) for pair in zip(self.covariances, shape, strict=True)],
             precisions=list(self.precisions),
             regressions=[replace(regression) for regression in self.regressions],
-            noise_ratios=[ratio[row] for ratio, row in zip(self.noise_ratios, rows, strict=False)],
+            noise_ratios=[grown(*pair) for pair in zip(self.noise_ratios, shape, strict=False)],
         )
         for axis, x in enumerate(features if self.regressions else ()):
             regression = replace(self.regressions[axis], features=x)
@@ -179,23 +166,14 @@ class Posterior:
         """Variance of cells alone, noise included: (Q, D) -> (Q,)."""
         axes = range(self.layout.order)
         tables = self.means, self.covariances
-        variance = cell_variances(self.layout, index, *tables, axes, self._kept_rows)
+        kept_rows = partial(self._kept_rows, queries=len(index))
+        variance = cell_variances(self.layout, index, *tables, axes, kept_rows)
         return variance.add_(self.noise * self.noise_ratio(index))
 
-    def _kept_rows(self, axis: int, other: int) -> Tensor | None:
-        """Return the rows of variances of an axis, kept from query to query while nothing changes.
-
-        None where they are too large to be kept, or their tables count no changes.
-        """
-        own = self.means[axis], self.covariances[axis]
-        if any(table.is_inference() for table in own) or own[1].numel() > MAX_KEPT:
-            return None
-        versions = tuple(table._version for table in own)
-        kept = self._kept.get((axis, other))
-        if kept is None or kept.versions != versions or not kept.is_of(*own):
-            rows = pair_variance_rows(self.layout, axis, other, *own)
-            kept = self._kept[axis, other] = _KeptRows(*own, versions, rows)
-        return kept.rows
+    def _kept_rows(self, axis: int, other: int, queries: int) -> Tensor | None:
+        """Return the rows of variances of an axis for an other one, if they are kept."""
+        tables = self.means[axis], self.covariances[axis]
+        return self._kept[axis].of(self.layout, axis, other, tables, queries)
 
     def predict_mean(self, index: Tensor) -> Tensor:
         """Mean of cells alone: (Q, D) -> (Q,)."""
@@ -218,60 +196,63 @@ class Posterior:
         index: Tensor,
         values: Tensor,
         shape: Sequence[int],
-        changed: Tensor,
+        changed: Sequence[SolvedMembers],
         features: Sequence[Tensor] = (),
     ) -> Posterior:
-        """Return a copy, solved again for members with changed cells, given all else."""
+        """Return a copy, solved again for members of every axis with changed cells, given all else.
+
+        ``index`` (E, D) and ``values`` (E,) are those of all cells.
+        """
         posterior = self.grown(shape, features)
         several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
         for _ in range(2 if several else 1):
-            for axis in range(len(shape)):
-                members = index[changed, axis].unique()
-                sums, cells = MemberSums.of_members(index, axis, members)
+            for members, sums, cells in changed:
                 weights = posterior.cell_weights(index[cells])
-                sums = sums if weights is None else sums.weighted(weights)
-                posterior.solve(sums, values[cells], members)
+                weighted = sums if weights is None else sums.weighted(weights)
+                posterior.solve(weighted, values[cells], members)
         return posterior
 
     def for_new_members(
         self,
-        axis: int,
         index: Tensor,
         values: Tensor,
+        solved: SolvedMembers,
         features: Tensor | None = None,
         *,
         count: int = 1,
     ) -> Posterior:
         """Replace an axis by ``count`` new members, each solved from its own of the cells (E, D).
 
-        Nothing else is solved again, and only members that share their cells are read.
-        ``features`` (B, P) are their own, where the posterior has any.
+        ``solved`` are those that have cells. Nothing else is solved again, and only members that
+        share their cells are read. ``features`` (B, P) are their own, where the posterior has any.
         """
+        axis = solved.sums.axis
         means, covariances = list(self.means), list(self.covariances)
-        regressions, ratios, last = [*self.regressions], [*self.noise_ratios], [-1] * (count + 1)
+        regressions, ratios = [*self.regressions], [*self.noise_ratios]
+        means[axis], covariances[axis] = (
+            table[-1:].repeat(count + 1, *[1] * (table.ndim - 1))
+            for table in (means[axis], covariances[axis])
+        )
         if ratios:
-            ratios[axis] = ratios[axis][last]
-        local, weights = index.clone(), replace(self, noise_ratios=ratios).cell_weights(index)
-        for other in self.layout.others(axis):
-            if len(index) < len(means[other]):  # the sums read whole tables
-                cells, local[:, other] = index[:, other], torch.arange(len(index)).to(index)
-                means[other], covariances[other] = means[other][cells], covariances[other][cells]
-        means[axis], covariances[axis] = means[axis][last], covariances[axis][last]
+            ratios[axis] = ratios[axis][-1:].repeat(count + 1)
         if features is not None and regressions:
             described = torch.cat([features, regressions[axis].features[-1:]])
             regressions[axis] = replace(regressions[axis], features=described)
             means[axis][:-1] += regressions[axis].given_means()[:-1]
-        small = replace(self, means=means, covariances=covariances, regressions=regressions)
+        found = replace(
+            self,
+            means=means,
+            covariances=covariances,
+            regressions=regressions,
+            noise_ratios=ratios,
+        )
         if len(index):  # members without cells stay at their prior
-            members, local[:, axis] = index[:, axis].unique(return_inverse=True)
-            small.solve(MemberSums.of(local, axis, len(members), weights), values, members)
-        means = [*self.means[:axis], means[axis], *self.means[axis + 1 :]]
-        covariances = [*self.covariances[:axis], covariances[axis], *self.covariances[axis + 1 :]]
-        found = replace(small, means=means, covariances=covariances, noise_ratios=ratios)
+            weights = found.cell_weights(index)
+            sums = solved.sums if weights is None else solved.sums.weighted(weights)
+            found.solve(sums, values, solved.members)
         # The other axes are as they were, and so are their rows of variances.
-        for other in self.layout.others(axis) if self.layout.rank else ():
-            if self._kept_rows(other, axis) is not None:
-                found._kept[other, axis] = self._kept[other, axis]
+        for other in self.layout.others(axis):
+            found._kept[other] = self._kept[other]
         return found
 
     def solve(self, sums: MemberSums, values: Tensor, members: Tensor) -> Equations:
@@ -279,8 +260,15 @@ class Posterior:
         axis = sums.axis
         target = sums.sorted(values) - self.mean
         target -= cell_means(self.layout, sums.index, self.means, self.layout.others(axis))
-        grams = gram(self.layout, sums, self.means, self.covariances)
-        towards = moments(self.layout, sums, target, self.means, self.covariances)
+        means, covariances, columns = list(self.means), list(self.covariances), [*sums.columns]
+        for other in self.layout.others(axis) if self.layout.rank else ():
+            if len(sums) < len(means[other]):  # sums read whole tables: those of these cells alone
+                cells = columns[other]
+                columns[other] = torch.arange(len(sums), device=cells.device).to(cells)
+                means[other], covariances[other] = means[other][cells], covariances[other][cells]
+        sums = replace(sums, columns=torch.stack(columns))
+        grams = gram(self.layout, sums, means, covariances)
+        towards = moments(self.layout, sums, target, means, covariances)
         precision = grams / self.noise + self.precisions[axis].diag()
         # Biases alone, which small tables are fitted to most of the time, need no decomposition.
         covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision

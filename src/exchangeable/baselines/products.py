@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +27,13 @@ MEMBERS_PER_BLOCK, MAX_BLOCKS = 1 << 12, 16
 
 MIN_NARROW_PRODUCTS = 1 << 28
 """Multiplications of a sum over cells from which on they have seven digits, in half of the time."""
+
+MAX_FEW_PRODUCTS = 1 << 16
+"""Multiplications of pairs of rows up to which rows are copied for each pair."""
+
+MAX_FEW_CELLS = 1 << 12
+"""Cells of a single member up to which their rows are copied, which is faster than a product with a
+sparse matrix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +75,10 @@ class MemberSums:
     @classmethod
     def of_members(cls, index: Tensor, axis: int, members: Tensor) -> tuple[MemberSums, Tensor]:
         """Sums for the given members (ascending) only, and the positions of their cells."""
-        column = index[:, axis]
+        column = index[:, axis].contiguous()
         flags = torch.zeros(int(column.max()) + 1, dtype=torch.bool, device=index.device)
         flags[members] = True
-        cells = flags[column].nonzero().squeeze(1)
+        cells = flags.index_select(0, column).nonzero().squeeze(1)
         renumbered = index[cells]
         renumbered[:, axis] = torch.searchsorted(members, renumbered[:, axis].contiguous())
         return cls.of(renumbered, axis, len(members)), cells
@@ -101,7 +109,7 @@ class MemberSums:
     @cached_property
     def sizes(self) -> Tensor:
         """Number of cells of each member: (N,)."""
-        return self._add_blocks(self.starts.diff())
+        return self._add_blocks(self.starts.diff().long())
 
     @cached_property
     def needed_rows(self) -> tuple[int, ...]:
@@ -157,6 +165,8 @@ class MemberSums:
 
     def multiply(self, other: int, weights: Tensor, table: Tensor) -> Tensor:
         """Sum rows of a table (N', K) or (N',) as ``over`` does, with other weights (E,)."""
+        if self.members == self.blocks == 1 and len(self) <= MAX_FEW_CELLS:
+            return weights[None] @ table[self.columns[other]]
         shape = self.members * self.blocks, len(table)
         matrix = sparse_rows(self.starts, self.columns[other], weights, shape)
         return self._add_blocks(matrix @ table)
@@ -170,25 +180,75 @@ class MemberSums:
         return self.over(self.axis, weights.new_ones(self.members, 1), weights).squeeze(1)
 
 
+class SolvedMembers(NamedTuple):
+    """Some members of an axis, which are solved from all of their cells."""
+
+    members: Tensor  # (M,), ascending
+    sums: MemberSums
+    cells: Tensor  # positions of their cells among all, ascending
+
+    def of_members(self, some: Tensor) -> tuple[Tensor, Tensor]:
+        """Return positions of the cells of some of the members (M,), a mask, member by member.
+
+        And where each of these members begins: (M' + 1,).
+        """
+        sizes = self.sums.sizes
+        kept = some.repeat_interleave(sizes)
+        ends = sizes[some].cumsum(0)
+        return self.sums.sorted(self.cells)[kept], torch.cat([ends.new_zeros(1), ends])
+
+    @classmethod
+    def new(cls, index: Tensor, axis: int) -> SolvedMembers:
+        """Return the new members of an axis that have some of the cells (E, D), all theirs."""
+        members, column = index[:, axis].unique(return_inverse=True)
+        columns = [column if a == axis else index[:, a] for a in range(index.shape[1])]
+        sums = MemberSums.of(torch.stack(columns, dim=1), axis, len(members))
+        return cls(members, sums, torch.arange(len(index), device=index.device))
+
+    @classmethod
+    def by_axis(cls, index: Tensor, changed: Tensor) -> list[SolvedMembers]:
+        """Find the members of every axis with cells at the positions ``changed`` of (E, D)."""
+        found = []
+        for axis in range(index.shape[1]):
+            members = index[changed, axis].unique()
+            found.append(cls(members, *MemberSums.of_members(index, axis, members)))
+        return found
+
+
 def row_products(rows: Tensor, other_rows: Tensor, table: Tensor, other: Tensor) -> Tensor:
     """Return sum_k table[rows[e], k] other[other_rows[e], k] for all pairs e: (E,).
 
-    Nothing of the size of pairs times columns is made, and tables are read row by row.
+    Nothing of the size of many pairs times columns is made, and tables are read row by row.
     """
-    if len(rows) < len(table):  # a few queries of a large table
-        used, rows = rows.unique(return_inverse=True)
-        table = table[used]
-    if len(rows) < len(other):
-        used, other_rows = other_rows.unique(return_inverse=True)
-        other = other[used]
-    if len(rows) > len(table) * len(other):  # repeated entries, more than cuSPARSE takes
-        return (table @ other.T)[rows, other_rows]
+    (table, rows), (other, other_rows) = _used_rows(table, rows), _used_rows(other, other_rows)
+    # Repeated entries are more than cuSPARSE takes, and most of a grid is wanted.
+    if 2 * len(rows) > len(table) * len(other):
+        products = table @ other.T
+        return products[0, other_rows] if len(table) == 1 else products[rows, other_rows]
+    if len(rows) * table.shape[1] <= MAX_FEW_PRODUCTS:
+        return (table[rows] * other[other_rows]).sum(dim=1)
+    return _sampled_products(rows, other_rows, table, other)
+
+
+def _used_rows(table: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of a table that are read, and their new numbers, where it has many more."""
+    if 2 * len(rows) >= len(table) or not len(rows):
+        return table, rows
+    if bool((rows == rows[0]).all()):  # the cells of one member
+        return table[rows[:1]], torch.zeros_like(rows)
+    used, rows = rows.unique(return_inverse=True)
+    return table[used], rows
+
+
+def _sampled_products(rows: Tensor, other_rows: Tensor, table: Tensor, other: Tensor) -> Tensor:
+    """Return ``row_products`` by a product of which only some entries are computed."""
     sorted_already = bool((rows[1:] >= rows[:-1]).all())
     if not sorted_already and bool((other_rows[1:] >= other_rows[:-1]).all()):
-        return row_products(other_rows, rows, other, table)
+        return _sampled_products(other_rows, rows, other, table)
     permutation = None if sorted_already else rows.argsort(stable=True)
     starts = torch.cat([rows.new_zeros(1), rows.bincount(minlength=len(table)).cumsum(0)]).int()
     columns = (other_rows if permutation is None else other_rows[permutation]).int()
+    table, other = table.contiguous(), other.contiguous()
     pairs = sparse_rows(starts, columns, table.new_zeros(len(rows)), (len(table), len(other)))
     with threads_for_products(len(rows) * table.shape[1] if table.device.type == "cpu" else 0):
         products = torch.sparse.sampled_addmm(pairs, table, other.T, beta=0).values()

@@ -92,10 +92,12 @@ class DenseWeights:
     def between(self, references: Tensor, members: Tensor) -> Tensor:
         """Return the weights of references for members, both by position: (2, R, B).
 
-        Members ascend.
+        Members ascend and differ.
         """
-        found = self.table[:, references]
-        return found if len(members) == found.shape[2] else found[:, :, members]
+        first, last = (int(members[0]), int(members[-1])) if len(members) else (0, -1)
+        if last - first + 1 == len(members):  # whole rows, or pieces of them
+            return self.table[:, :, first : last + 1][:, references]
+        return self.table[:, references[:, None], members]
 
     def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:
         """Average the references' cells at combinations ``at`` (Q,) for members ``column``: (Q, 4).
@@ -105,12 +107,16 @@ class DenseWeights:
         if not len(at):
             return self.table.new_zeros(0, CHANNELS)
         combinations, place = at.unique(return_inverse=True)
-        members, position = column.unique(return_inverse=True)
         if len(combinations) <= MAX_FEW:  # only references with a cell at one of them count
             ones, values = table.ones[:, combinations], table.values[:, combinations]
             present = ones.any(dim=1).nonzero().squeeze(1)
-            weights = self.table[:, present][:, :, members]
+            if 2 * len(column) < self.table.shape[2]:
+                members, position = column.unique(return_inverse=True)
+                weights = self.table[:, present[:, None], members]
+            else:
+                weights, position = self.table[:, present], column
             return average_of(ones[present], values[present], weights, doubt)[place, position]
+        members, position = column.unique(return_inverse=True)
         if ENTRIES_PER_QUERY * len(at) > len(members) * len(table):
             every = self if len(members) == self.table.shape[2] else self.take(members)
             return every.average_everywhere(table, doubt)[at, position]
@@ -123,6 +129,8 @@ class DenseWeights:
 
     def average_everywhere(self, table: Unfolding, doubt: float) -> Tensor:
         """Average at all combinations for all members: (C, M, 4)."""
+        if self.table.shape[2] <= MAX_FEW and table.is_large:
+            return average_of_few(table.by_combination, self.table.permute(1, 2, 0), doubt)
         return average_of(table.ones, table.values, self.table, doubt)
 
 
@@ -194,12 +202,8 @@ class SparseWeights:
 
     def average_everywhere(self, table: Unfolding, doubt: float) -> Tensor:
         """Average at all combinations for all members: (C, M, 4)."""
-        members = len(self.starts) - 1
-        dense = self._dense.view(members, self.reference_count, 2).transpose(0, 1).flatten(1)
-        total, mean = (
-            (cells @ dense).view(len(table), members, 2) for cells in (table.ones, table.values)
-        )
-        return (torch.stack([mean, total], dim=3) / (total + doubt)[..., None]).flatten(2)
+        dense = self._dense.view(len(self.starts) - 1, self.reference_count, 2)
+        return average_of_few(table, dense.transpose(0, 1), doubt)
 
     def average(self, table: Unfolding, at: Tensor, column: Tensor, doubt: float) -> Tensor:
         """Average the references' cells, as ``DenseWeights.average`` does: (Q, 4).
@@ -278,3 +282,10 @@ def average_of(ones: Tensor, values: Tensor, weights: Tensor, doubt: float) -> T
     doubted = total + doubt
     parts = mean.div_(doubted).chunk(2), total.div_(doubted).chunk(2)
     return torch.stack([part[kind] for kind in (0, 1) for part in parts], dim=2).transpose(0, 1)
+
+
+def average_of_few(table: Unfolding, weights: Tensor, doubt: float) -> Tensor:
+    """Average cells of a table of sparse matrices with weights (S, M, 2): (C, M, 4)."""
+    dense, members = weights.flatten(1), weights.shape[1]
+    total, mean = ((cells @ dense).view(-1, members, 2) for cells in (table.ones, table.values))
+    return (torch.stack([mean, total], dim=3) / (total + doubt)[..., None]).flatten(2)

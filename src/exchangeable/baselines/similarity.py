@@ -145,6 +145,11 @@ class Similarity:
         if self._caches_all(len(queries)):
             result[queries] = self._all_estimates[at[queries], member[queries]].to(result)
             return result
+        kept = self.all_weights if self.has_weights and len(queries) < MIN_PARALLEL_CELLS else None
+        if isinstance(kept, DenseWeights):  # parts would gain nothing
+            at, member = at[queries], member[queries]
+            result[queries] = kept.average(self.unfolded, at, member, self.doubt)
+            return result
         queries = queries[member[queries].argsort(stable=True)]
         members, column = member[queries].unique_consecutive(return_inverse=True)
         # Weights for all members are not computed for the sake of a few.

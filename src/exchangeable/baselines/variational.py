@@ -17,7 +17,7 @@ from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import State, check_cells, check_queries, standardise
 from exchangeable.baselines.factorization import VectorLayout, cell_means
 from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.products import SolvedMembers, MemberSums
 from exchangeable.baselines.singular_vectors import TOLERANCE, PairTable, leading_vectors
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -63,9 +63,9 @@ class FittedFactors:
             return self.config.fit(cells)
         check_cells("an update", cells)
         y = torch.from_numpy(self._standard(cells.values))
-        posterior = self.posterior.updated(
-            torch.from_numpy(cells.index), y, cells.shape, torch.from_numpy(changed)
-        )
+        index = torch.from_numpy(cells.index)
+        members = SolvedMembers.by_axis(index, torch.from_numpy(changed))
+        posterior = self.posterior.updated(index, y, cells.shape, members)
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
     def for_new_members(
@@ -79,7 +79,9 @@ class FittedFactors:
         if self.scale == 0:
             return None
         y = torch.from_numpy(self._standard(values))
-        posterior = self.posterior.for_new_members(axis, torch.from_numpy(index), y, count=count)
+        coordinates = torch.from_numpy(index)
+        solved = SolvedMembers.new(coordinates, axis)
+        posterior = self.posterior.for_new_members(coordinates, y, solved, count=count)
         return FittedFactors(self.config, posterior, self.centre, self.scale)
 
     def _standard(self, values: Floats) -> Floats:

@@ -283,9 +283,18 @@ def check_order(table: Table, labels: Sequence[pl.Series]) -> None:
 
 def _find_twin(vocabulary: Vocabulary, label: Any) -> Any:
     """Return the known label that is written the same as one of another type, or None."""
+    if _has_type(label, vocabulary.labels.dtype):
+        return None
     written = [label, f"{label:g}"] if isinstance(label, float) else [label]
     for text in map(str, written):
         candidate = vocabulary.parse_label(text)
         if vocabulary.encode(column_of("label", [candidate]))[0] != UNKNOWN:
             return candidate
     return None
+
+
+def _has_type(label: Any, kind: pl.DataType) -> bool:
+    """Whether a label is of the type of a vocabulary, so that no known one is written the same."""
+    if type(label) is int:
+        return kind.is_integer()
+    return type(label) is str and kind == pl.String

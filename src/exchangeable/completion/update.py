@@ -174,12 +174,15 @@ def _merge(cells: Cells, new: Cells) -> tuple[Cells, Index, bool]:
     new_keys = cell_keys(index, shape)
     permutation = np.argsort(new_keys)
     ascending, positions = new_keys[permutation], np.full(len(new_keys), UNKNOWN)
+    has_new = np.zeros(shape[0], dtype=bool)
+    has_new[index[:, 0]] = True
     for start in range(0, len(cells), _CELLS_PER_SEARCH):  # these are many, and not sorted
-        chunk = cells.index[start : start + _CELLS_PER_SEARCH]
-        keys = cell_keys(chunk, shape)
+        members = cells.index[start : start + _CELLS_PER_SEARCH, 0]
+        rows = start + np.flatnonzero(has_new[members])
+        keys = cell_keys(cells.index[rows], shape)
         at = np.searchsorted(ascending, keys).clip(max=len(new_keys) - 1)
         matches = ascending[at] == keys
-        positions[permutation[at[matches]]] = start + np.flatnonzero(matches)
+        positions[permutation[at[matches]]] = rows[matches]
     replaced = positions != UNKNOWN
     merged = cells.values.copy()
     merged[positions[replaced]] = values[replaced]

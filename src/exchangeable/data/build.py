@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -44,6 +45,10 @@ from exchangeable.files.text import TextFile
 from exchangeable.files.typed import is_excel, read_typed
 from exchangeable.runtime.phrases import did_you_mean, format_count
 from exchangeable.values.scale import Scale
+
+MIN_PARALLEL_ROWS = 1 << 15
+"""Rows from which on labels are numbered in threads; a thread takes .1 ms to start, and 2 on a busy
+machine."""
 
 _DEFAULTS = TableOptions()
 
@@ -266,15 +271,15 @@ def _build(
     if columns.rows == 0:
         raise InputError(f"{columns.name}: rows are needed, but there are none")
     index = np.empty((len(roles.axes), columns.rows), dtype=np.int64).T
-    with ThreadPoolExecutor(2) as pool:  # both cores: numbering the labels is the slow part
-        numbering = [
-            pool.submit(columns.labels, axis, index[:, a]) for a, axis in enumerate(roles.axes)
-        ]
-        values, times = (
-            None if column is None else columns.numbers(column)
-            for column in (roles.value, roles.time)
-        )
-        vocabularies = tuple(future.result() for future in numbering)
+    numbering = [partial(columns.labels, axis, index[:, a]) for a, axis in enumerate(roles.axes)]
+    if columns.rows < MIN_PARALLEL_ROWS:
+        values, times = _read_numbers(columns, roles)
+        vocabularies = tuple(number() for number in numbering)
+    else:
+        with ThreadPoolExecutor(2) as pool:  # both cores: numbering the labels is the slow part
+            futures = [pool.submit(number) for number in numbering]
+            values, times = _read_numbers(columns, roles)
+            vocabularies = tuple(future.result() for future in futures)
     if values is None:
         values = np.ones(columns.rows)
     suspected = suspect_wide(roles, options, vocabularies, columns.rows)
@@ -308,6 +313,14 @@ def _build(
     if suspected:
         notes = (f"{WIDE_CASE}, wide=True reads them all", *notes)
     return replace(table, found=(str(roles), *notes, *doubt_table(table, roles), table.summary()))
+
+
+def _read_numbers(columns: Columns, roles: Roles) -> tuple[Floats | None, Floats | None]:
+    """Return the values and the times of all rows, None where there is no column of them."""
+    value, time = (
+        None if column is None else columns.numbers(column) for column in (roles.value, roles.time)
+    )
+    return value, time
 
 
 def _select_rows(others: OtherColumns, rows: Rows) -> OtherColumns:

@@ -167,12 +167,18 @@ class Numerals:
             text = text.str.replace(",", ".", literal=True)
         return text.cast(pl.Float64, strict=False)
 
+    @property
+    def _named(self) -> list[float]:
+        """Numbers that stand for a missing value, such as -999."""
+        return [float(text) for text in self.missing if _is_number(text)]
+
     def _is_named(self, numbers: pl.Series) -> pl.Series:
-        """Mark the numbers that stand for a missing value, such as -999."""
-        named = [float(text) for text in self.missing if _is_number(text)]
-        return numbers.is_in(named).fill_null(False)
+        """Mark the numbers that stand for a missing value."""
+        return numbers.is_in(self._named).fill_null(False)
 
     def _without_named(self, numbers: pl.Series) -> pl.Series:
+        if not self._named:
+            return numbers
         named = self._is_named(numbers)
         if not named.any():
             return numbers

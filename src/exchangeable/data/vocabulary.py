@@ -297,7 +297,7 @@ def column_of_label(name: str, label: object) -> pl.Series:
             f"{type(label).__name__}"
         )
     column = column_of(name, [label])
-    if missing_labels(column)[0]:
+    if _is_missing(label) or column.null_count():  # NaT of numpy is null in a column only
         raise InputError(f"the {name} must have a label, but is {label!r}")
     is_list = column.dtype.is_nested() or isinstance(label, tuple | list | set | np.ndarray)
     if is_list or (column.dtype == pl.Object and not isinstance(label, Hashable)):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.groups import Axes, GroupIndex, locate
+from exchangeable.arrays.groups import Axes, GroupIndex
 from exchangeable.arrays.support import Support
 from exchangeable.models.stream import features_at
 from exchangeable.nn import pool_states
@@ -34,25 +34,20 @@ def extend_pools(
     ``cells`` are numbered by the new group index and enter the first layer as ``values``; ``old``
     numbers the groups of ``pools`` and ``readouts``. ``features`` are those of all members.
     """
-    new = cells.group_index
+    indexes = old, cells.group_index
     all_axes = dict.fromkeys(axes for layer in layers for axes in layer.poolings)
-    touched = {axes: _touched_groups(cells.index, axes, old, new) for axes in all_axes}
-    sources = {
-        axes: locate(old.positions_in(new, axes).to(groups.device), groups)
-        for axes, groups in touched.items()
-    }
+    touched = {axes: _touched_groups(cells.index, axes, *indexes) for axes in all_axes}
     local = cells.restricted_to(touched)
     touched_features = None if features is None else _take_features(features, touched)
     new_pools, new_readouts = [], []
     for level, (layer, before, readout) in enumerate(zip(layers, pools, readouts, strict=True)):
         written = layer.pool_cells(values, local)[1]
-        merged = pool_states.merge_into(layer.poolings, before, sources, written)
+        every, merged = pool_states.extended(layer.poolings, before, written, touched, indexes)
         local_readout = layer.readout(merged, features_at(level, touched_features))
         if level < len(layers) - 1:
             values = layer.read(values, local, local_readout)
-        grown = pool_states.reindex(layer.poolings, before, old, new)
-        new_pools.append(pool_states.replace_groups(layer.poolings, grown, merged, touched))
-        new_readouts.append(_patch_readout(readout, local_readout, touched, old, new))
+        new_pools.append(every)
+        new_readouts.append(_patch_readout(readout, local_readout, touched, indexes))
     return tuple(new_pools), tuple(new_readouts)
 
 
@@ -141,21 +136,15 @@ def _patch_readout(
     readout: LayerReadout,
     local: LayerReadout,
     touched: Mapping[Axes, Tensor],
-    old: GroupIndex,
-    new: GroupIndex,
+    indexes: tuple[GroupIndex, GroupIndex],
 ) -> LayerReadout:
     """Renumber the rows of a readout by a larger group index, and replace the touched ones."""
 
     def patch(rows: Tensor, fresh: Tensor, axes: Axes) -> Tensor:
-        size, groups = new.number(axes), touched[axes]
-        if len(groups) == size:
+        groups = touched[axes]
+        if len(groups) == indexes[1].number(axes):
             return fresh
-        if len(rows) == size and (len(axes) < 2 or old.number(axes) == size):
-            return rows.index_copy(0, groups, fresh)
-        positions = old.positions_in(new, axes).to(rows.device)
-        renumbered = rows.new_zeros(size, *rows.shape[1:])
-        renumbered = renumbered.index_copy(0, positions, rows[: len(positions)])
-        return renumbered.index_copy(0, groups, fresh)
+        return pool_states.grown_rows(rows, axes, indexes, 0.0).index_copy_(0, groups, fresh)
 
     on = {}
     for axes, (rows, per_cell) in readout.on.items():

@@ -1,4 +1,4 @@
-"""The states of all pools of a layer as one object: write, accumulate, merge, reindex.
+"""The states of all pools of a layer as one object: write, accumulate, merge, extend.
 
 A layer pools by several subsets of the axes, and on each by one ``Pool`` or more: its
 ``poolings``. Its cells write the ``PoolStates``, one state for each of these.
@@ -193,61 +193,50 @@ def empty(poolings: Poolings, like: PoolStates, group_index: GroupIndex) -> Pool
     )
 
 
-def reindex(poolings: Poolings, pools: PoolStates, old: GroupIndex, new: GroupIndex) -> PoolStates:
-    """Renumber the pools' groups by a larger group index; groups that are new are empty.
+def extended(
+    poolings: Poolings,
+    pools: PoolStates,
+    part: PoolStates,
+    groups: Mapping[Axes, Tensor],
+    indexes: tuple[GroupIndex, GroupIndex],
+) -> tuple[PoolStates, PoolStates]:
+    """Merge the pools of some new cells, in the given ``groups``, with those of all others.
 
-    States may have one more group at their end, the empty one of pairs, which stays behind.
+    ``indexes`` number the groups before and after. Return the pools of all groups, and those of the
+    given ones alone.
     """
+    merged: dict[Axes, list[State]] = {axes: [] for axes in poolings}
 
-    def renumber(pool: Pool, axes: Axes, slot: int) -> State:
-        state = pools.states[axes][slot]
-        positions = old.positions_in(new, axes).to(state[0].device)
-        larger = _empty_state(pool, state, new.number(axes))
-        pairs = zip(larger, state, strict=True)
-        return tuple(rows.index_copy(0, positions, part[: len(positions)]) for rows, part in pairs)
+    def extend_state(pool: Pool, axes: Axes, slot: int) -> State:
+        state = zip(pools.states[axes][slot], pool.neutral, strict=True)
+        grown = tuple(grown_rows(rows, axes, indexes, neutral) for rows, neutral in state)
+        old = tuple(rows[groups[axes]] for rows in grown)
+        align = pool.align if pool.has_peak else None
+        merged[axes].append(pooling.merge(old, part.states[axes][slot], align))
+        for rows, fresh in zip(grown, merged[axes][-1], strict=True):
+            rows.index_copy_(0, groups[axes], fresh)
+        return grown
 
-    return _for_each_pool(poolings, renumber, pools.dropout_mask)
+    every = _for_each_pool(poolings, extend_state, pools.dropout_mask)
+    local = {axes: tuple(states) for axes, states in merged.items()}
+    return every, PoolStates(local, pools.dropout_mask)
 
 
-def merge_into(
-    poolings: Poolings, pools: PoolStates, sources: Mapping[Axes, Tensor], part: PoolStates
-) -> PoolStates:
-    """Merge the pools of some new cells with the old pools of the groups they meet.
+def grown_rows(
+    rows: Tensor, axes: Axes, indexes: tuple[GroupIndex, GroupIndex], value: float
+) -> Tensor:
+    """Return a copy of the rows of groups on ``axes``, numbered by a larger index.
 
-    ``sources`` holds the old positions of these groups: beyond the last where one is new.
+    Groups that are new get rows of a value. Rows may have one more at their end, the empty group of
+    pairs, which stays behind.
     """
-
-    def merge_state(pool: Pool, axes: Axes, slot: int) -> State:
-        source, new = sources[axes], part.states[axes][slot]
-        old = tuple(rows[source.clamp(max=len(rows) - 1)] for rows in pools.states[axes][slot])
-        if unseen[axes] is not None:
-            pairs = zip(old, pool.neutral, strict=True)
-            old = tuple(_fill_where(unseen[axes], neutral, rows) for rows, neutral in pairs)
-        return pooling.merge(old, new, pool.align if pool.has_peak else None)
-
-    unseen: dict[Axes, Tensor | None] = {}
-    for axes, source in sources.items():
-        if axes in pools.states:
-            is_new = source >= len(pools.states[axes][0][0])
-            unseen[axes] = is_new if bool(is_new.any()) else None
-    return _for_each_pool(poolings, merge_state, pools.dropout_mask)
-
-
-def _fill_where(mask: Tensor | None, value: float, rows: Tensor) -> Tensor:
-    assert mask is not None
-    return torch.where(mask.view(-1, *[1] * (rows.ndim - 1)), value, rows)
-
-
-def replace_groups(
-    poolings: Poolings, pools: PoolStates, others: PoolStates, groups: Mapping[Axes, Tensor]
-) -> PoolStates:
-    """Return the pools with the states of some groups replaced."""
-
-    def replace(pool: Pool, axes: Axes, slot: int) -> State:
-        pairs = zip(pools.states[axes][slot], others.states[axes][slot], strict=True)
-        return tuple(part.index_copy(0, groups[axes], rows) for part, rows in pairs)
-
-    return _for_each_pool(poolings, replace, pools.dropout_mask)
+    before, after = indexes
+    size = after.number(axes)
+    if len(axes) < 2:  # new groups come last
+        return torch.cat([rows, rows.new_full((size - len(rows), *rows.shape[1:]), value)])
+    positions = before.positions_in(after, axes).to(rows.device)
+    larger = rows.new_full((size, *rows.shape[1:]), value)
+    return larger.index_copy_(0, positions, rows[: len(positions)])
 
 
 def _for_each_pool(

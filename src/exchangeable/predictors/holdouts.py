@@ -62,7 +62,7 @@ def _read(
         with torch.inference_mode(), one_thread(model.device):
             channels = without.channels_of(holdout.estimates.take(mask), index[mask])
             reader = replace(predictor, prior=without)
-            found.append(reader.predict_estimated(index[mask], channels))
+            found.append(reader.predict_from(index[mask], channels))
     return found
 
 

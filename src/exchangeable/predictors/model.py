@@ -7,6 +7,7 @@ member that is not in the table.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.prior_fit import fit_prior
 from exchangeable.predictors.best import RoughPredictions
+from exchangeable.predictors.new_members import NewMembersPredictor
 from exchangeable.predictors.spare_members import (
     features_with_spare,
     padded_with_zeros,
@@ -113,12 +115,12 @@ class ModelPredictor:
             )
         return cls(trained, conditioned, stats, features, processes, memory, prior=prior)
 
-    @property
+    @cached_property
     def device(self) -> torch.device:
         return self.trained.model.device
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
-        coordinates = self._coordinates(index)
+        coordinates = self.coordinates(index, self.memory.shape)
         first, last = self.processes.share(len(index))
         queries = Support(coordinates[first:last].to(self.device), self.memory.shape)
         memory = self.memory
@@ -130,33 +132,40 @@ class ModelPredictor:
         outputs = self.processes.all_gather(outputs, len(index))
         return self._decode(outputs.double().cpu(), coordinates)
 
-    def _coordinates(self, index: Index) -> Tensor:
-        """Return the cells with the spare member for unknown ones: (Q, D)."""
-        spare = np.array(self.memory.shape) - 1
-        return torch.from_numpy(np.where(index < 0, spare, index))
+    @staticmethod
+    def coordinates(index: Index, shape: tuple[int, ...]) -> Tensor:
+        """Return the cells with the last, spare member for unknown ones: (Q, D)."""
+        if not len(index) or index.min() >= 0:
+            return torch.from_numpy(index)
+        return torch.from_numpy(np.where(index < 0, np.array(shape) - 1, index))
 
     def rough_predictions(self, index: Index) -> RoughPredictions | None:
         """Predict means of cells (Q, D) by the prior, and any of them by the model, on demand."""
         prior = self.prior
         if prior is None or self.processes.size > 1:
             return None
-        coordinates = self._coordinates(index).to(self.device)
+        coordinates = self.coordinates(index, self.memory.shape).to(self.device)
         with torch.inference_mode(), one_thread(self.device):
             means, estimates = prior.estimate_means(coordinates)
 
         def read(positions: Tensor) -> Distribution:
-            cells, at = coordinates[positions], positions.to(self.device)
+            at = positions.to(self.device)
             with torch.inference_mode(), one_thread(self.device):
-                return self.predict_estimated(cells, prior.channels_of(estimates.take(at), cells))
+                channels = prior.channels_of(estimates.take(at), coordinates[at])
+                return self.predict_from(coordinates[at], channels)
 
-        return RoughPredictions((means * self.stats.deviation + self.stats.mean).cpu(), read)
+        return RoughPredictions(self.to_values(means), read)
 
-    def predict_estimated(self, coordinates: Tensor, channels: Tensor) -> Distribution:
-        """Predict cells (Q, D) for which the prior's channels are known."""
+    def predict_from(self, cells: Tensor, channels: Tensor) -> Distribution:
+        """Predict cells (Q, D) from the channels (Q, K) that the prior has for them."""
         memory = replace(self.memory, prior=lambda _: channels)
-        queries = Support(coordinates, self.memory.shape)
+        queries = Support(cells, self.memory.shape)
         outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
-        return self._decode(outputs.double().cpu(), coordinates.cpu())
+        return self._decode(outputs.double().cpu(), cells.cpu())
+
+    def to_values(self, means: Tensor) -> Tensor:
+        """Return the prior's means (Q,) in the units of the table, on the CPU."""
+        return (means * self.stats.deviation + self.stats.mean).cpu()
 
     def _decode(self, outputs: Tensor, coordinates: Tensor) -> Distribution:
         """Decode outputs (Q, O) of cells; of members without cells apart from others."""
@@ -242,22 +251,19 @@ class ModelPredictor:
         features: Tensor | None = None,
         *,
         count: int = 1,
-    ) -> ModelPredictor | None:
+    ) -> NewMembersPredictor | None:
         if self.needs_refit(replaced=False):
             return None
         shape = tuple(count if a == axis else size for a, size in enumerate(self.memory.shape))
-        observed = Cells(index, values, shape, self.stats.scale).to_array()
+        observed = Cells(index, values, shape, self.stats.scale).to_array().to(self.device)
+        prior = self.prior
         with torch.inference_mode(), one_thread(self.device):
-            channels = observed.map_values(encoder(self.trained.codec, self.stats)).to(self.device)
-            prior = self.prior
             if prior is not None:
                 own = None if features is None else features.to(self.device)
                 by_axis = [own if a == axis else None for a in range(len(shape))]
                 side = SideInformation(features=tuple(by_axis))
-                prior = prior.for_new_members(axis, observed.to(self.device), side)
-            at_times = None if prior is None else prior.at(None)
-            memory = self.trained.model.for_new_members(self.memory, axis, channels, prior=at_times)
-        return replace(self, memory=memory, prior=prior, whole=self)
+                prior = prior.for_new_members(axis, observed, side)
+        return NewMembersPredictor(self, axis, observed, prior)
 
     def factors(self) -> tuple[Floats, ...]:
         # The last member of each axis is the spare one.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.products import SolvedMembers, MemberSums
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias
 from exchangeable.prior.drift import Drift
@@ -184,8 +184,10 @@ class ClosedForm:
     def variances(self, index: Tensor) -> Tensor:
         """Return the variances of cells by biases and by the fine factors: (Q, 2)."""
         base, fine = (each.predict_variance(index) for each in (self.biases, self.fine))
-        _, by_features = judge_members(self.presence, self._described, index, like=base)
-        return torch.stack([torch.where(by_features, fine, base), fine], dim=1)
+        _, by_features = judge_members(self.presence, self._described, index)
+        if by_features is not None:
+            base = torch.where(by_features, fine, base)
+        return torch.stack([base, fine], dim=1)
 
     @property
     def _described(self) -> list[bool]:
@@ -195,10 +197,11 @@ class ClosedForm:
     def mean_estimates(self, index: Tensor, times: Tensor | None = None) -> Estimates:
         """Estimate cells as ``estimates`` does, without variances."""
         base, fine = (each.predict_mean(index) for each in (self.biases, self.fine))
-        believed, by_features = judge_members(self.presence, self._described, index, like=base)
+        believed, by_features = judge_members(self.presence, self._described, index)
         # Biases do not know what features say of members without cells, and factors know nothing
         # of newcomers without either: products of average vectors are no better than biases.
-        base = torch.where(by_features, fine, base)
+        if by_features is not None:
+            base = torch.where(by_features, fine, base)
         factors = torch.stack([fine - base, self.coarse.predict_mean(index) - base], dim=1)
         factors *= believed[:, None]
         drift = torch.zeros_like(base) if self.drift is None else self.drift.at(index, times)
@@ -245,8 +248,10 @@ class ClosedForm:
         drift = None if self.drift is None else self.drift.for_new_members(axis)
         if drift is not None:
             values = values - drift.at(index, side.times)
-        place = self.pattern.describe(MemberSums.of(index, axis, count))
-        features = self._with_given(place, axis, side)
+        solved = SolvedMembers.new(index, axis)
+        every = solved.sums if solved.sums.members == count else MemberSums.of(index, axis, count)
+        features = self._with_given(self.pattern.describe(every), axis, side)
+        cells = index, values, solved
         presence = list(self.presence)
         presence[axis] = presence[axis].for_new_members(index[:, axis], count)
         fitted = replace(
@@ -254,9 +259,9 @@ class ClosedForm:
             index=index,
             values=values,
             side=side,
-            biases=self.biases.for_new_members(axis, index, values, count=count),
-            fine=self.fine.for_new_members(axis, index, values, features, count=count),
-            coarse=self.coarse.for_new_members(axis, index, values, features, count=count),
+            biases=self.biases.for_new_members(*cells, count=count),
+            fine=self.fine.for_new_members(*cells, features, count=count),
+            coarse=self.coarse.for_new_members(*cells, features, count=count),
             drift=drift,
             presence=tuple(presence),
         )
@@ -296,9 +301,10 @@ class ClosedForm:
         assert self.pattern is not None
         if self.drift is not None:
             values = values - self.drift.at(index, side.times)
+        members = SolvedMembers.by_axis(index, changed)
         features = [
-            self._updated_features(index, changed, axis, size, side)
-            for axis, size in enumerate(shape)
+            self._updated_features(each, size, side)
+            for each, size in zip(members, shape, strict=True)
         ]
         fitted = ClosedForm(
             index,
@@ -306,15 +312,15 @@ class ClosedForm:
             shape,
             side,
             self.comparison_budget,
-            self.biases.updated(index, values, shape, changed),
-            self.fine.updated(index, values, shape, changed, features),
-            self.coarse.updated(index, values, shape, changed, features),
+            self.biases.updated(index, values, shape, members),
+            self.fine.updated(index, values, shape, members, features),
+            self.coarse.updated(index, values, shape, members, features),
             self.pattern,
             self.drift,
             self.near_axes,
             Presence.by_axis(index, shape),
         )
-        kept = update_similarities(self.similarities, index, fitted._residuals_at, shape, changed)
+        kept = update_similarities(self.similarities, index, fitted._residuals_at, shape, members)
         return fitted if kept is None else fitted.with_similarities(kept)
 
     def _residuals_at(self, cells: Tensor) -> Tensor:
@@ -322,15 +328,15 @@ class ClosedForm:
         return self.values[cells] - self.fine.predict_mean(self.index[cells])
 
     def _updated_features(
-        self, index: Tensor, changed: Tensor, axis: int, size: int, side: SideInformation
+        self, changed: SolvedMembers, size: int, side: SideInformation
     ) -> Tensor:
         """Return the features of all members: changed and new ones are described again."""
+        assert self.pattern is not None
+        axis, members = changed.sums.axis, changed.members
         before = self.fine.regressions[axis].features
-        features = torch.cat(
-            [before[:-1], before.new_zeros(size + 2 - len(before), before.shape[1])]
-        )
-        members = index[changed, axis].unique()
-        described = self.pattern.describe(MemberSums.of_members(index, axis, members)[0])  # type: ignore[union-attr]
+        added = before.new_zeros(size + 2 - len(before), before.shape[1])
+        features = torch.cat([before[:-1], added])
+        described = self.pattern.describe(changed.sums)
         width = described.shape[1]
         features[members, :width] = described
         given = side.given(axis, features)

@@ -7,13 +7,14 @@ and as they were elsewhere. When many came, all members are compared again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
+from exchangeable.baselines.products import SolvedMembers
 from exchangeable.baselines.reference_weights import CHANNELS, Weights
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
@@ -86,13 +87,16 @@ def update_similarities(
     index: Tensor,
     residuals: Residuals,
     shape: tuple[int, ...],
-    changed: Tensor,
+    changed: Sequence[SolvedMembers],
 ) -> tuple[UpdatedSimilarity, ...] | None:
-    """Add cells to the similarities of all axes; None where all members are compared again."""
+    """Add cells to the similarities of all axes; None where all members are compared again.
+
+    ``changed`` are the members of each axis with changed cells.
+    """
     updated = []
-    for each in similarities:
+    for each, members in zip(similarities, changed, strict=True):
         assert not isinstance(each, NewMembersSimilarity), "new members cannot be changed"
-        one = update_similarity(each, index, residuals, shape, changed)
+        one = update_similarity(each, index, residuals, shape, members)
         if one is None:
             return None
         updated.append(one)
@@ -104,9 +108,9 @@ def update_similarity(
     index: Tensor,
     residuals: Residuals,
     shape: tuple[int, ...],
-    changed: Tensor,
+    changed: SolvedMembers,
 ) -> UpdatedSimilarity | None:
-    """Add cells at the positions ``changed`` to a similarity; ``index`` (E, D) has all cells.
+    """Add cells of the ``changed`` members of its axis to a similarity; ``index`` has all (E, D).
 
     None where all members are to be compared again: many cells came, or it takes no time.
     """
@@ -122,9 +126,10 @@ def update_similarity(
     cells = _is_among(combinations, index, shape).nonzero().squeeze(1)
     budget = before.comparison_budget
     table = Unfolding.of(index[cells], residuals(cells).float(), shape, axis, budget, old)
-    anew, sizes = _members_to_compare(similarity, index, shape, index[changed, axis].unique())
+    is_anew = _compares_again(similarity, shape, changed)
+    anew, sizes = changed.members[is_anew], changed.sums.sizes[is_anew]
     members, all_sizes = anew, sizes
-    weights = _compare(before, index, residuals, shape, anew, sizes)
+    weights = _compare(before, index, residuals, changed, is_anew)
     if isinstance(similarity, UpdatedSimilarity):
         kept = (_find(anew, similarity.members) == UNKNOWN).nonzero().squeeze(1)
         members = torch.cat([similarity.members[kept], anew])
@@ -137,43 +142,32 @@ def update_similarity(
     return UpdatedSimilarity(before, table, members, all_sizes, weights)
 
 
-def _members_to_compare(
-    similarity: Similarity | UpdatedSimilarity,
-    index: Tensor,
-    shape: tuple[int, ...],
-    members: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Return those of some members that have many more cells than before, and how many."""
+def _compares_again(
+    similarity: Similarity | UpdatedSimilarity, shape: tuple[int, ...], changed: SolvedMembers
+) -> Tensor:
+    """Tell which of the changed members have many more cells than before: (M,)."""
     before = similarity if isinstance(similarity, Similarity) else similarity.before
-    column, size = index[:, before.axis], shape[before.axis]
-    compared = torch.zeros(size, dtype=torch.long, device=index.device)
     old = before.unfolded.starts.diff()
-    compared[: len(old)] = old
+    compared = torch.cat([old, old.new_zeros(shape[before.axis] - len(old))])
     if isinstance(similarity, UpdatedSimilarity):
         compared[similarity.members] = similarity.sizes
-    sizes = column.bincount(minlength=size)
-    anew = members[sizes[members] > (1 + MIN_GROWTH) * compared[members]]
-    return anew, sizes[anew]
+    return changed.sums.sizes > (1 + MIN_GROWTH) * compared[changed.members]
 
 
 def _compare(
     before: Similarity,
     index: Tensor,
     residuals: Residuals,
-    shape: tuple[int, ...],
-    members: Tensor,
-    sizes: Tensor,
+    changed: SolvedMembers,
+    is_anew: Tensor,
 ) -> Weights:
-    """Compare members (T,), ascending, with the references of before, by all of their cells."""
-    place = torch.full((shape[before.axis],), UNKNOWN, device=index.device)
-    place[members] = torch.arange(len(members), device=index.device)
-    cells = (place[index[:, before.axis]] != UNKNOWN).nonzero().squeeze(1)
-    cells = cells[place[index[cells, before.axis]].argsort(stable=True)]
+    """Compare some of the changed members (M,), a mask, with the references of before."""
+    cells, starts = changed.of_members(is_anew)
     combination = before.unfolded.combinations.find(index[cells])
     shared = combination != UNKNOWN
     cells, combination = cells[shared], combination[shared]
-    counts = place[index[cells, before.axis]].bincount(minlength=len(members))
-    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    starts = torch.cat([starts[:1], shared.cumsum(0)])[starts]
+    sizes, members = changed.sums.sizes[is_anew], changed.members[is_anew]
     own = MemberCells(starts, combination, residuals(cells).float(), sizes, members)
     return before.kind.compare(before.unfolded, own, before.shrink)
 
@@ -185,7 +179,7 @@ def _is_among(combinations: Combinations, index: Tensor, shape: tuple[int, ...])
     (axis,) = combinations.axes
     flags = torch.zeros(shape[axis], dtype=torch.bool, device=index.device)
     flags[combinations.levels[0]] = True
-    return flags[index[:, axis]]
+    return flags.index_select(0, index[:, axis])
 
 
 def _find(ascending: Tensor, wanted: Tensor) -> Tensor:

@@ -11,7 +11,12 @@ from torch.nn.functional import pad
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.factorization import sparse
-from exchangeable.baselines.reference_weights import CHANNELS, ENTRIES_PER_QUERY, SparseWeights
+from exchangeable.baselines.reference_weights import (
+    CHANNELS,
+    ENTRIES_PER_QUERY,
+    MAX_FEW,
+    SparseWeights,
+)
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.unfolding import Combinations, Unfolding
 
@@ -109,11 +114,12 @@ class NewMembersSimilarity:
 
     def _average_for(self, members: Tensor) -> Tensor:
         """Average new cells for members (M,), ascending, at new combinations: (C', M, 4)."""
-        before, (combinations, _) = self.before, self._own_combinations
-        rows, ones, values = self._cells_by_row
-        estimates = self.residuals.new_empty(len(combinations), len(members), CHANNELS)
+        before, count = self.before, len(self._own_combinations[0])
+        rows, cells = self._cells_by_row
+        estimates = self.residuals.new_empty(count, len(members), CHANNELS)
         cached = before.all_weights
-        for part in before.parts(len(members)):
+        parts = before.parts(len(members)) if cached is None else [slice(0, len(members))]
+        for part in parts:
             chosen = members[part]
             if cached is None:
                 every = torch.arange(len(chosen), device=chosen.device)
@@ -121,21 +127,27 @@ class NewMembersSimilarity:
             else:
                 weights = cached.between(rows, chosen)
             for kind, each in enumerate(weights):
-                total = ones @ each
+                total, mean = (cells @ each).split(count)
                 doubted = total + before.doubt
-                estimates[:, part, 2 * kind] = (values @ each).div_(doubted)
+                estimates[:, part, 2 * kind] = mean.div_(doubted)
                 estimates[:, part, 2 * kind + 1] = total.div_(doubted)
         return estimates
 
     @cached_property
-    def _cells_by_row(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows of references (R,) with new cells; their presence and values, sparse (C', R)."""
+    def _cells_by_row(self) -> tuple[Tensor, Tensor]:
+        """Rows of references (R,) with new cells; their presence, then their values: (2 C', R).
+
+        The latter are sparse where the combinations are many.
+        """
         combinations, combination = self._own_combinations
         row = self.before.unfolded.find_rows(self.index[:, self.before.axis])
         usable = row != UNKNOWN
         rows, column = row[usable].unique(return_inverse=True)
-        values = self.residuals[usable]
-        kinds = torch.ones_like(values), values
-        size = (len(combinations), len(rows))
-        ones, residuals = sparse(combination[usable], column, kinds, size)
-        return rows, ones, residuals
+        place, values = combination[usable], self.residuals[usable]
+        place = torch.cat([place, place + len(combinations)])
+        column = column.repeat(2)
+        cells = torch.cat([torch.ones_like(values), values])
+        size = (2 * len(combinations), len(rows))
+        if len(combinations) <= MAX_FEW:
+            return rows, cells.new_zeros(size).index_put_((place, column), cells)
+        return rows, sparse(place, column, [cells], size)[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,12 +13,18 @@ from torch.nn.functional import pad
 from exchangeable.prior.unseen import share_of_newcomers
 
 
-class Presence(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Presence:
     """Which members of an axis have cells."""
 
     has_cells: Tensor  # (N + 1,) bool; the last is unknown and has none
     newcomers: float
     """How likely one without cells is one that newly comes."""
+
+    @cached_property
+    def belief(self) -> Tensor:
+        """How far to believe the factors of each member: (N + 1,)."""
+        return self.has_cells.double() * self.newcomers + (1 - self.newcomers)
 
     @classmethod
     def by_axis(cls, index: Tensor, shape: tuple[int, ...]) -> tuple[Presence, ...]:
@@ -35,22 +42,27 @@ class Presence(NamedTuple):
 
 
 def judge_members(
-    presence: Sequence[Presence], described: Sequence[bool], index: Tensor, like: Tensor
-) -> tuple[Tensor, Tensor]:
+    presence: Sequence[Presence], described: Sequence[bool], index: Tensor
+) -> tuple[Tensor, Tensor | None]:
     """How far to believe the factors of each cell, and whether features stand for cells: (Q,).
 
     Factors of members without cells and features are believed as far as these are no newcomers.
-    ``described`` tells which axes have features.
+    ``described`` tells which axes have features; the second is None where none has.
     """
-    believed = like.new_ones(len(index))
-    by_features = torch.zeros(len(index), dtype=torch.bool, device=index.device)
+    believed, by_features = None, None
     for axis, each in enumerate(presence):
-        empty = ~each.has_cells[index[:, axis]]
+        member = index[:, axis]
         if described[axis]:
-            by_features |= empty
+            empty = ~each.has_cells[member]
+            by_features = empty if by_features is None else by_features | empty
         else:
-            believed = torch.where(empty, believed * (1 - each.newcomers), believed)
-    return torch.where(by_features, 1.0, believed), by_features
+            trust = each.belief[member]
+            believed = trust if believed is None else believed * trust
+    if believed is None:
+        believed = torch.ones(len(index), dtype=torch.float64, device=index.device)
+    if by_features is not None:
+        believed = torch.where(by_features, 1.0, believed)
+    return believed, by_features
 
 
 def find_unseen(presence: Sequence[Presence], index: Tensor) -> Tensor:

@@ -23,6 +23,9 @@ _SHARE_TOLERANCE = 1e-8  # relative error of the share below a quantile, before 
 _MEAN_TOLERANCE = 1e-3  # error of a mean, in hundredths of the scale
 _ROOT_2_PI = math.sqrt(2 * math.pi)
 
+MAX_FEW = 1 << 12
+"""Cells up to which a search goes on with all of them until the last is found."""
+
 
 Share = float | Tensor
 """A share of the probability, or one for each cell (Q,)."""
@@ -179,20 +182,32 @@ def interval(distribution: Distribution, coverage: float) -> tuple[Tensor, Tenso
 
 
 def _between_tails(distribution: Distribution, coverage: float) -> tuple[Tensor, Tensor]:
-    tail = (1 - coverage) / 2
-    low, high = distribution.quantile(tail), distribution.quantile(1 - tail)
-    bounds = distribution.bounds()
+    tail, bounds = (1 - coverage) / 2, distribution.bounds()
+    every = torch.arange(len(distribution.mean()))
     if bounds is None:
+        low, high = _quantiles(distribution, [(every, tail), (every, 1 - tail)])
         return low, high
     probabilities = distribution.probabilities()
     # Intervals between levels hold less than the mean of all, so only these are shortened.
-    at_start = (probabilities[:, 0] > 0.5) & (low <= bounds[0])
-    at_end = (probabilities[:, -1] > 0.5) & (high >= bounds[1])
-    if at_end.any():
-        low = torch.where(at_end, distribution.quantile(1 - coverage), low)
-    if at_start.any():
-        high = torch.where(at_start, distribution.quantile(coverage), high)
+    start, end = ((column > 0.5).nonzero().squeeze(1) for column in probabilities[:, [0, -1]].T)
+    wanted = [(every, tail), (every, 1 - tail), (start, coverage), (end, 1 - coverage)]
+    low, high, start_high, end_low = _quantiles(distribution, wanted)
+    end_low = torch.where(high[end] >= bounds[1], end_low, low[end])
+    high[start] = torch.where(low[start] <= bounds[0], start_high, high[start])
+    low[end] = end_low
     return low, high
+
+
+def _quantiles(distribution: Distribution, wanted: list[tuple[Tensor, float]]) -> list[Tensor]:
+    """Return quantiles of some cells each, by positions and share, found in one search."""
+    sizes = [len(cells) for cells, _ in wanted]
+    shares = torch.tensor([share for _, share in wanted], dtype=torch.float64)
+    cells = torch.cat([cells for cells, _ in wanted])
+    return list(
+        distribution.take(cells)
+        .quantile(shares.repeat_interleave(torch.tensor(sizes)))
+        .split_with_sizes(sizes)
+    )
 
 
 def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
@@ -201,28 +216,37 @@ def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor
     Near an end of the scale the part beyond it is cut off, so the location lies further out.
     Means within a hundredth of an end are moved inwards.
     """
-    gap = (levels[-1] - levels[0]) / 100
-    target = mean.clamp(levels[0] + gap, levels[-1] - gap)
-    low, high = levels[0] - 5 * deviation, levels[-1] + 5 * deviation
-    spread, location = deviation.clamp(min=_TINY), target.clone()
-    inner, gaps = level_edges(levels)[1:-1], levels.diff()
-    left = torch.arange(len(mean), device=mean.device)  # positions not converged yet
+    first, last = levels[[0, -1]].tolist()
+    gap = (last - first) / 100
+    target = mean.clamp(first + gap, last - gap)
+    inner, gaps = (levels[1:] + levels[:-1]) / 2, levels.diff()
+    low, high = first - 5 * deviation, last + 5 * deviation
+    width, at, aim = deviation.clamp(min=_TINY)[:, None], target, last - target
+    location, left = target.clone(), None  # positions that are still computed, None: all
     for iteration in range(_MAX_STEPS):
-        at, width = location[left], spread[left]
-        apart = (inner - at[:, None]) / width[:, None]
-        away = levels[-1] - torch.special.ndtr(apart) @ gaps - target[left]
-        low[left] = torch.where(away < 0, at, low[left])
-        high[left] = torch.where(away < 0, high[left], at)
+        apart = (inner - at[:, None]).div_(width)  # (Q, L - 1)
+        away = torch.addmv(aim, torch.special.ndtr(apart), gaps, alpha=-1)
+        under = away < 0
+        low, high = torch.where(under, at, low), torch.where(under, high, at)
         # Newton's step; where the curve is a staircase it diverges, so bisect every third time.
-        step = at - away / ((-0.5 * apart**2).exp() @ gaps / (width * _ROOT_2_PI)).clamp(min=_TINY)
-        inside = (step > low[left]) & (step < high[left]) & (iteration % 3 < 2)
-        step = torch.where(inside, step, (low[left] + high[left]) / 2)
-        off = away.abs() > _MEAN_TOLERANCE * gap
-        left = left[off]
-        if not len(left):
-            break
-        location[left] = step[off]
-    return location
+        step = torch.lerp(low, high, 0.5)
+        if iteration % 3 < 2:
+            slope = torch.mv(apart.square_().mul_(-0.5).exp_().div_(width), gaps)
+            newton = torch.addcdiv(at, away, slope, value=-_ROOT_2_PI)
+            step = torch.where((newton > low) & (newton < high), newton, step)
+        off = away.abs_() > _MEAN_TOLERANCE * gap
+        at = torch.where(off, step, at)
+        remaining = int(off.count_nonzero())
+        if remaining and (len(off) <= MAX_FEW or 2 * remaining > len(off)):
+            continue
+        # Few cells take many steps, and the others are not computed with them.
+        location = at if left is None else location.index_copy_(0, left, at)
+        if not remaining:
+            return location
+        kept = off.nonzero().squeeze(1)
+        left = kept if left is None else left[kept]
+        at, low, high, aim, width = (part[kept] for part in (at, low, high, aim, width))
+    return at if left is None else location.index_copy_(0, left, at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,19 +284,26 @@ class LogisticMixture:
         weights = self.log_weights.exp()
         share = torch.as_tensor(share, dtype=weights.dtype, device=weights.device)
         bounds = self.locations + self.scales * share.logit().unsqueeze(-1)
-        low, high = bounds.amin(dim=1), bounds.amax(dim=1)
+        low, high = bounds.aminmax(dim=1)
         close = _SHARE_TOLERANCE * torch.minimum(share, 1 - share)
         close = close.clamp(min=4 * torch.finfo(weights.dtype).eps)
         value, before = (weights * bounds).sum(dim=1), torch.full_like(low, torch.inf)
+        steepness, target = 1 / self.scales, share.logit()
         for _ in range(_MAX_STEPS):
-            below = ((value[:, None] - self.locations) / self.scales).sigmoid()
-            off = (weights * below).sum(dim=1) - share
-            low, high = torch.where(off < 0, value, low), torch.where(off < 0, high, value)
-            near = off.abs() < close
-            # Newton's step, or bisection where it leaves the bounds or the last step gained little.
-            step = value - off / (weights * below * (1 - below) / self.scales).sum(dim=1)
-            good = (step >= low) & (step <= high) & (near | (off.abs() < before / 2))
-            value, before = torch.where(good, step, (low + high) / 2), off.abs()
+            below = (value[:, None] - self.locations).mul_(steepness).sigmoid_()
+            parts = weights * below
+            total = parts.sum(dim=1)
+            off = total - share
+            under = off < 0
+            low, high = torch.where(under, value, low), torch.where(under, high, value)
+            # Newton's step for the logits, which are nearly straight, or bisection where it leaves
+            # the bounds or the last step gained little.
+            density = parts.sub_(parts * below).mul_(steepness).sum(dim=1)
+            step = value - (total.logit() - target) * total * (1 - total) / density
+            size = off.abs_()
+            near = size < close
+            good = (step >= low) & (step <= high) & (near | (size < before / 2))
+            value, before = torch.where(good, step, (low + high) / 2), size
             if bool(near.all()):
                 break
         return value

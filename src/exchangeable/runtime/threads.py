@@ -106,7 +106,8 @@ def run_all(tasks: Sequence[Callable[[], T]], cells: int, device: torch.device) 
     def run(task: Callable[[], T]) -> T:
         torch.set_num_threads(1)  # every thread has settings of its own
         _worker.busy = True
-        with torch.set_grad_enabled(grad), torch.inference_mode(inference), narrow():
+        # Gradients last: inference_mode(False) turns them on.
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), narrow():
             return task()
 
     before = torch.get_num_threads()

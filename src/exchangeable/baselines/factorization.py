@@ -15,15 +15,18 @@ member.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.products import MemberSums, row_products, silence_sparse_warning
+from exchangeable.baselines.cell_parts import CellPart, CellValues
+from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.baselines.products import row_products, silence_sparse_warning
 
 CELLS_PER_CHUNK = 1 << 14
 """Cells whose covariances of three axes are read at a time."""
@@ -76,73 +79,129 @@ def grown_rows(old: int, new: int) -> list[int]:
     return [*range(old), *[old] * (new - old + 1)]
 
 
-def gram(
+class FeatureSums(NamedTuple):
+    """Sums over the cells of each member of an axis, from which its vectors are solved."""
+
+    weights: Tensor  # (N,)
+    pairs: Mapping[int, Tensor]
+    """By other axis: sums of E[u], of the different entries of E[u u'], and of the covariances of
+    u with the bias where these are given, (N, K)."""
+    crossed: Mapping[tuple[int, int], Tensor]
+    """By pairs of other axes: sums of E[u v'], (N, R, R)."""
+
+
+def feature_sums(
     layout: VectorLayout,
     sums: MemberSums,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
-) -> Tensor:
-    """Sum E[f f'] over the cells of each member, times their weights: (N, F, F)."""
-    axis = sums.axis
-    result = means[axis].new_zeros(sums.members, layout.width, layout.width)
-    result[:, 0, 0] = sums.total_weights.to(result)
+) -> FeatureSums:
+    """Sum what the grams of members, and their moments, are made of, times weights of cells."""
+    axis, pairs, crossed = sums.axis, {}, {}
     if not layout.rank:
-        return result
-    one, other_one = torch.triu_indices(layout.rank, layout.rank, device=result.device)
+        return FeatureSums(sums.total_weights, {}, {})
+    one, other_one = torch.triu_indices(layout.rank, layout.rank, device=sums.device)
     for other in layout.others(axis):
-        here, there = layout.block(axis, other), layout.block(other, axis)
+        there = layout.block(other, axis)
         u = means[other][:, there]
-        second = u[:, one] * u[:, other_one]
+        columns = [u, u[:, one] * u[:, other_one]]
         if covariances is not None:
-            second += covariances[other][:, there, there][:, one, other_one]
-        total = sums.over(other, torch.cat([u, second], dim=1))
-        result[:, 0, here] = result[:, here, 0] = total[:, : layout.rank]
-        square = total.new_empty(len(total), layout.rank, layout.rank)
-        square[:, one, other_one] = square[:, other_one, one] = total[:, layout.rank :]
+            columns[1] += covariances[other][:, there, there][:, one, other_one]
+            columns.append(covariances[other][:, there, 0])
+        pairs[other] = sums.over(other, torch.cat(columns, dim=1))
+    for first, second in combinations(layout.others(axis), 2):
+        right = means[second][:, layout.block(second, axis)].contiguous()
+        rows = [
+            sums.over(second, right, _column_of(first, means[first][:, column]))
+            for column in _columns(layout.block(first, axis))
+        ]
+        crossed[first, second] = torch.stack(rows, dim=1)
+    return FeatureSums(sums.total_weights, pairs, crossed)
+
+
+def gram(layout: VectorLayout, axis: int, features: FeatureSums, members: slice) -> Tensor:
+    """Return the sums of E[f f'] over the cells of some members, by position: (M, F, F)."""
+    weights, rank = features.weights[members], layout.rank
+    like = next(iter(features.pairs.values()), weights.double())
+    result = like.new_zeros(len(weights), layout.width, layout.width)
+    result[:, 0, 0] = weights.to(result)
+    one, other_one = torch.triu_indices(rank, rank, device=result.device)
+    for other, every in features.pairs.items():
+        here, total = layout.block(axis, other), every[members]
+        result[:, 0, here] = result[:, here, 0] = total[:, :rank]
+        square = total.new_empty(len(total), rank, rank)
+        second = total[:, rank : rank + len(one)]
+        square[:, one, other_one] = square[:, other_one, one] = second
         result[:, here, here] = square
-    for first, second_axis in combinations(layout.others(axis), 2):
+    for (first, second_axis), crossed in features.crossed.items():
         rows, columns = layout.block(axis, first), layout.block(axis, second_axis)
-        left = means[first][sums.index[:, first], layout.block(first, axis)]
-        right = means[second_axis][:, layout.block(second_axis, axis)]
-        for k in range(layout.rank):
-            crossed = sums.over(second_axis, right, left[:, k].contiguous())
-            result[:, rows.start + k, columns] = result[:, columns, rows.start + k] = crossed
+        result[:, rows, columns] = crossed[members]
+        result[:, columns, rows] = crossed[members].mT
     return result
 
 
 def moments(
     layout: VectorLayout,
     sums: MemberSums,
-    target: Tensor,
+    target: CellValues,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
+    features: FeatureSums | None = None,
 ) -> Tensor:
     """Sum E[f t] over the cells of each member: (N, F).
 
-    ``target`` (E,), sorted as in ``sums``, is what this axis is to explain on average. Its
-    random part is correlated with the features: a partner's b and u are uncertain together.
+    ``target`` gives what this axis is to explain on average. Its random part is correlated with
+    the features: a partner's b and u are uncertain together. ``features`` are those of the same
+    covariances.
     """
-    axis = sums.axis
-    result = target.new_empty(sums.members, layout.width)
-    result[:, 0] = sums.of_cells(target)
-    if not layout.rank:
-        return result
+    axis, rank = sums.axis, layout.rank
+    if not rank or layout.order == 1:
+        return sums.of_cells(target)[:, None]
+    result = means[axis].new_empty(sums.members, layout.width)
     for other in layout.others(axis):
         here, there = layout.block(axis, other), layout.block(other, axis)
-        result[:, here] = sums.over(other, means[other][:, there].contiguous(), target)
-        if covariances is None:
+        u = means[other][:, there]
+        total = sums.over(other, torch.cat([torch.ones_like(u[:, :1]), u], dim=1), target)
+        result[:, 0], result[:, here] = total[:, 0], total[:, 1:]
+        if covariances is None or features is None:
             continue
-        result[:, here] -= sums.over(other, covariances[other][:, there, 0].contiguous())
+        result[:, here] -= features.pairs[other][:, -rank:]
         for third in layout.others(axis):
             if third == other:
                 continue
             shared = covariances[other][:, there, layout.block(other, third)]
-            met = means[third][sums.index[:, third], layout.block(third, other)]
-            for k in range(layout.rank):
-                result[:, here] -= sums.over(
-                    other, shared[:, :, k].contiguous(), met[:, k].contiguous()
-                )
+            for k, column in enumerate(_columns(layout.block(third, other))):
+                met = _column_of(third, means[third][:, column])
+                result[:, here] -= sums.over(other, shared[:, :, k].contiguous(), met)
     return result
+
+
+def _columns(block: slice) -> range:
+    return range(block.start, block.stop)
+
+
+def _column_of(axis: int, numbers: Tensor) -> CellValues:
+    """Give cells the numbers (N,) of their members on an axis."""
+    narrow = numbers.contiguous()
+
+    def values(part: CellPart) -> Tensor:
+        return narrow[part.column(axis)]
+
+    return values
+
+
+def mean_over_cells(
+    layout: VectorLayout, sums: Sequence[MemberSums], means: Sequence[Tensor]
+) -> float:
+    """Average ``cell_means`` of all axes over all cells, without a number for each cell."""
+    total = 0.0
+    for axis, each in enumerate(sums):
+        total += float(each.sizes.to(means[axis]) @ means[axis][: each.members, 0])
+    for first, second in combinations(range(layout.order), 2) if layout.rank else ():
+        left = means[first][: sums[first].members, layout.block(first, second)]
+        right = means[second][:, layout.block(second, first)].contiguous()
+        total += float((left * sums[first].over(second, right)).sum())
+    return total / max(len(sums[0]), 1)
 
 
 def cell_means(

@@ -30,11 +30,13 @@ from exchangeable.baselines.base import (
 from exchangeable.baselines.factorization import (
     VectorLayout,
     cell_means,
+    feature_sums,
     gram,
     grown_rows,
     moments,
 )
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.cell_parts import CellPart
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -253,11 +255,15 @@ def draw_vectors(
     generator: np.random.Generator,
 ) -> Tensor:
     """Draw the vectors (N, F) of an axis from their posterior given the other axes."""
-    target = sums.sorted(values)
-    target = target - cell_means(layout, sums.index, tables, layout.others(sums.axis))
+
+    def target(part: CellPart) -> Tensor:
+        explained = cell_means(layout, part.index, tables, layout.others(sums.axis))
+        return part.take(values) - explained
+
     mean, precision = (torch.from_numpy(part) for part in prior)
     towards = moments(layout, sums, target, tables) / noise + precision @ mean
-    root = torch.linalg.cholesky(gram(layout, sums, tables) / noise + precision)
+    grams = gram(layout, sums.axis, feature_sums(layout, sums, tables), slice(None))
+    root = torch.linalg.cholesky(grams / noise + precision)
     whitened = torch.linalg.solve_triangular(root, towards.unsqueeze(2), upper=False)
     whitened += torch.from_numpy(generator.standard_normal(towards.shape)).unsqueeze(2)
     return torch.linalg.solve_triangular(root.mT, whitened, upper=True).squeeze(2)

@@ -20,26 +20,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from exchangeable.baselines.base import chunks
+from exchangeable.baselines.cell_parts import CellPart, CellValues
 from exchangeable.baselines.factorization import (
     VectorLayout,
     cell_means,
     cell_variances,
+    feature_sums,
     gram,
     grown_rows,
     moments,
     pair_variance_rows,
 )
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.regression import Block, Regression
 
 MIN_VARIANCE = 1e-6
 """Smallest noise and prior variance, as a share of the values' variance."""
-
-NOISE_ROUNDS = 2
-"""Rounds over the axes in which the noise of members is found."""
-
-NOISE_PRIOR_CELLS = 50
-"""Cells that it takes to move half of the way to a member's own noise. With 20 Flixster loses."""
 
 MAX_KEPT = 1 << 23
 """Entries of covariances up to which what follows from them is kept from query to query."""
@@ -48,12 +45,17 @@ RESIDUAL_START = 0.01
 """Sum of squares that vectors have at least about their regression on features."""
 
 
-class Equations(NamedTuple):
-    """The equations that the vectors of an axis were solved from."""
+MEMBERS_PER_SOLUTION = {"cpu": 1 << 12, "cuda": 1 << 17}
+"""Members whose vectors are solved at a time, by the device."""
 
-    grams: Tensor  # (N, F, F)
-    moments: Tensor  # (N, F)
-    target: Tensor  # (E,)
+
+class Explained(NamedTuple):
+    """How far the vectors of an axis explain what they were solved from, over all members."""
+
+    squares: float
+    """Sum of E[w' gram w] - 2 E[w].moment."""
+    shift: float
+    """Sum of what is left of the targets."""
 
 
 class _KeptRows(NamedTuple):
@@ -208,10 +210,10 @@ class Posterior:
             ratio = ratio * ratios[index[:, axis]]
         return ratio
 
-    def cell_weights(self, index: Tensor) -> Tensor | None:
-        """Return the weights of cells by the noise of their members: (E,), or None if even."""
-        ratio = self.noise_ratio(index)
-        return 1 / ratio if isinstance(ratio, Tensor) else None
+    @property
+    def member_weights(self) -> list[Tensor]:
+        """Weights of members by their noise, by axis; of cells they are multiplied. None if even."""
+        return [1 / ratios for ratios in self.noise_ratios]
 
     def updated(
         self,
@@ -228,8 +230,10 @@ class Posterior:
             for axis in range(len(shape)):
                 members = index[changed, axis].unique()
                 sums, cells = MemberSums.of_members(index, axis, members)
-                weights = posterior.cell_weights(index[cells])
-                sums = sums if weights is None else sums.weighted(weights)
+                weights = posterior.member_weights
+                if weights:
+                    weights[axis] = weights[axis][members]
+                    sums = sums.weighted(weights)
                 posterior.solve(sums, values[cells], members)
         return posterior
 
@@ -251,11 +255,13 @@ class Posterior:
         regressions, ratios, last = [*self.regressions], [*self.noise_ratios], [-1] * (count + 1)
         if ratios:
             ratios[axis] = ratios[axis][last]
-        local, weights = index.clone(), replace(self, noise_ratios=ratios).cell_weights(index)
+        local, weights = index.clone(), replace(self, noise_ratios=ratios).member_weights
         for other in self.layout.others(axis):
             if len(index) < len(means[other]):  # the sums read whole tables
                 cells, local[:, other] = index[:, other], torch.arange(len(index)).to(index)
                 means[other], covariances[other] = means[other][cells], covariances[other][cells]
+                if weights:
+                    weights[other] = weights[other][cells]
         means[axis], covariances[axis] = means[axis][last], covariances[axis][last]
         if features is not None and regressions:
             described = torch.cat([features, regressions[axis].features[-1:]])
@@ -264,7 +270,8 @@ class Posterior:
         small = replace(self, means=means, covariances=covariances, regressions=regressions)
         if len(index):  # members without cells stay at their prior
             members, local[:, axis] = index[:, axis].unique(return_inverse=True)
-            small.solve(MemberSums.of(local, axis, len(members), weights), values, members)
+            sums = MemberSums.of(local, axis, len(members))
+            small.solve(sums.weighted(weights) if weights else sums, values, members)
         means = [*self.means[:axis], means[axis], *self.means[axis + 1 :]]
         covariances = [*self.covariances[:axis], covariances[axis], *self.covariances[axis + 1 :]]
         found = replace(small, means=means, covariances=covariances, noise_ratios=ratios)
@@ -274,20 +281,38 @@ class Posterior:
                 found._kept[other, axis] = self._kept[other, axis]
         return found
 
-    def solve(self, sums: MemberSums, values: Tensor, members: Tensor) -> Equations:
+    def solve(self, sums: MemberSums, values: Tensor, members: Tensor) -> Explained:
         """Solve for the vectors of ``members``, with their cells in ``sums``, given other axes."""
-        axis = sums.axis
-        target = sums.sorted(values) - self.mean
-        target -= cell_means(self.layout, sums.index, self.means, self.layout.others(axis))
-        grams = gram(self.layout, sums, self.means, self.covariances)
-        towards = moments(self.layout, sums, target, self.means, self.covariances)
-        precision = grams / self.noise + self.precisions[axis].diag()
-        # Biases alone, which small tables are fitted to most of the time, need no decomposition.
-        covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
-        pull = towards / self.noise + self.precisions[axis] * self.prior_means(axis, members)
-        self.covariances[axis][members] = covariance
-        self.means[axis][members] = (covariance @ pull.unsqueeze(2)).squeeze(2)
-        return Equations(grams, towards, target)
+        axis, tables = sums.axis, (self.means, self.covariances)
+        target = self._target(axis, values)
+        features = feature_sums(self.layout, sums, *tables)
+        towards = moments(self.layout, sums, target, *tables, features)
+        prior = self.precisions[axis].diag()
+        squares, shift = torch.zeros(2, dtype=torch.float64, device=values.device)
+        for part in chunks(len(members), MEMBERS_PER_SOLUTION[values.device.type]):
+            some = members[part]
+            grams = gram(self.layout, axis, features, part).to(self.means[axis])
+            precision = grams / self.noise + prior
+            # Biases alone, which small tables are fitted to most of the time, need no decomposition.
+            covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
+            pull = towards[part] / self.noise + self.precisions[axis] * self.prior_means(axis, some)
+            m = (covariance @ pull.unsqueeze(2)).squeeze(2)
+            self.covariances[axis][some], self.means[axis][some] = covariance, m
+            explained = (covariance * grams).sum()
+            predicted = (grams @ m.unsqueeze(2)).squeeze(2)
+            squares += explained + (m * (predicted - 2 * towards[part])).sum()
+            shift += (towards[part, 0] - predicted[:, 0]).sum()
+        return Explained(float(squares), float(shift))
+
+    def _target(self, axis: int, values: Tensor) -> CellValues:
+        """Give cells what an axis is to explain of their values (E,)."""
+        others = self.layout.others(axis)
+
+        def target(part: CellPart) -> Tensor:
+            explained = cell_means(self.layout, part.index, self.means, others)
+            return part.take(values).to(explained) - self.mean - explained
+
+        return target
 
     def update_prior(self, sums: MemberSums) -> None:
         """Set the prior of an axis to the second moments of its members with cells.
@@ -308,43 +333,20 @@ class Posterior:
         self.precisions[axis] = 1 / second.clamp(min=MIN_VARIANCE)
         self.covariances[axis][sums.without_cells] = (1 / self.precisions[axis]).diag()
 
-    def update_noise(self, sums: MemberSums, solved: Equations) -> None:
+    def update_noise(self, sums: MemberSums, values: Tensor, solved: Explained) -> None:
         """Set the mean, and the noise to the expected squared error, after an axis was solved.
 
         E[(t - f.w)^2] adds up to E[t^2] - 2 E[w].moment + E[w' gram w] over the members.
         """
-        others, cells = self.layout.others(sums.axis), len(solved.target)
-        m, s = self.means[sums.axis][:-1], self.covariances[sums.axis][:-1]
-        second = m[:, :, None] * m[:, None, :] + s
-        weights = solved.target.new_ones(cells) if sums.weights is None else sums.weights
-        error = weights @ solved.target.square()
-        error += (second * solved.grams).sum() - 2 * (m * solved.moments).sum()
-        spread = cell_variances(self.layout, sums.index, self.means, self.covariances, others)
-        error += weights @ spread
-        total = float(weights.sum())
-        shift = float(solved.moments[:, 0].sum() - (solved.grams[:, 0] * m).sum()) / total
+        target, others = self._target(sums.axis, values), self.layout.others(sums.axis)
+        tables = self.means, self.covariances
+
+        def square(part: CellPart) -> Tensor:
+            spread = cell_variances(self.layout, part.index, *tables, others)
+            return target(part).square() + spread
+
+        error = sums.over_cells(square) + solved.squares
+        total = float(sums.total_weights.sum())
+        shift = solved.shift / total
         self.mean += shift
-        self.noise = max((float(error) - total * shift**2) / cells, MIN_VARIANCE)
-
-    def fit_noise_ratios(self, index: Tensor, values: Tensor) -> None:
-        """Fit the noise of each member's cells to the expected squared errors of cells (E, D)."""
-        mean, variance = self.predict(index)
-        error = (values - mean).square() + variance - self.noise * self.noise_ratio(index)
-        error /= error.mean().clamp(min=torch.finfo(error.dtype).tiny)
-        self.noise_ratios = [error.new_ones(size + 1) for size in self.shape]
-        for _ in range(NOISE_ROUNDS):
-            for axis, ratios in enumerate(self.noise_ratios):
-                member = index[:, axis]
-                relative = error / self.noise_ratio(index) * ratios[member]
-                total = torch.zeros_like(ratios).index_add_(0, member, relative)
-                size = member.bincount(minlength=len(ratios))
-                self.noise_ratios[axis] = (total + NOISE_PRIOR_CELLS) / (size + NOISE_PRIOR_CELLS)
-
-
-def sweep(posterior: Posterior, sums: Sequence[MemberSums], values: Tensor) -> None:
-    """Solve for all members, axis by axis, then for the noise."""
-    for axis_sums in sums:
-        members = torch.arange(axis_sums.members, device=values.device)
-        solved = posterior.solve(axis_sums, values, members)
-        posterior.update_prior(axis_sums)
-    posterior.update_noise(sums[-1], solved)
+        self.noise = max((error - total * shift**2) / len(sums), MIN_VARIANCE)

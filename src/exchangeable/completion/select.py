@@ -22,7 +22,7 @@ from exchangeable.predictors.base import Predictor, score_predictions
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
-from exchangeable.prior.closed_form import BIASES
+from exchangeable.prior.closed_form_fit import BIASES
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 

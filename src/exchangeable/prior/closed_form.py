@@ -16,13 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.products import MemberSums
 from exchangeable.baselines.similarity import Similarity
-from exchangeable.baselines.variational import Bias
 from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import Estimates
-from exchangeable.prior.factor_fit import Regressors, Sweeps, fit_factors
 from exchangeable.prior.later_cells import (
     Similarities,
     similarities_without_later_cells,
@@ -33,11 +31,8 @@ from exchangeable.prior.new_members import NewMembersSimilarity
 from exchangeable.prior.pattern import Pattern
 from exchangeable.prior.presence import Presence, judge_members
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
-from exchangeable.prior.unseen import settle_empty_members, without_own_cells
-from exchangeable.runtime.threads import one_thread
-
-BIASES = Bias(tolerance=1e-4)
-
+from exchangeable.prior.summed_similarity import compare_by_sums, is_summed
+from exchangeable.prior.unseen import without_own_cells
 
 @dataclass(frozen=True, eq=False)
 class ClosedForm:
@@ -64,64 +59,15 @@ class ClosedForm:
         initial = Posterior.initial(shape, values)
         return cls(index, values, shape, NO_SIDE_INFORMATION, math.inf, initial, initial, initial)
 
-    @classmethod
-    def fit(
-        cls,
-        index: Tensor,
-        values: Tensor,
-        shape: tuple[int, ...],
-        rank: int,
-        side: SideInformation = NO_SIDE_INFORMATION,
-        comparison_budget: float = math.inf,
-        *,
-        biases: Posterior,
-        drift: Drift | None = None,
-        near_axes: tuple[int, ...] = (),
-        start: ClosedForm | None = None,
-        sweeps: Sweeps,
-    ) -> ClosedForm:
-        """Fit to one cell or more; ``start`` was fitted to nearly the same cells.
-
-        ``biases`` are what those of the models start from. ``drift`` was fitted to these cells;
-        None where there is none.
-        """
-        if drift is not None:
-            values = values - drift.at(index, side.times)
-        with one_thread(values.device):
-            biases = BIASES.posterior_of(index, values, shape, start=biases.grown(shape))
-            sums = [MemberSums.of(index, axis, size) for axis, size in enumerate(shape)]
-            pattern = Pattern.of(sums) if start is None else start.pattern
-            assert pattern is not None
-            features = [
-                Regressors.of(pattern.describe(each), side.given(each.axis, values))
-                for each in sums
-            ]
-            starts = None if start is None else (start.fine.grown(shape), start.coarse.grown(shape))
-            fine, coarse = fit_factors(
-                index, values, sums, features, rank, sweeps, biases=biases, starts=starts
-            )
-            for posterior in (biases, fine) if coarse is fine else (biases, fine, coarse):
-                for each in sums:
-                    settle_empty_members(posterior, each, values)
-        return cls(
-            index,
-            values,
-            shape,
-            side,
-            comparison_budget,
-            biases,
-            fine,
-            coarse,
-            pattern,
-            drift,
-            near_axes,
-            Presence.by_axis(index, shape),
-        )
-
     @cached_property
     def residuals(self) -> Tensor:
         """What the fine factors leave of the values: (E,)."""
-        return self.values - self.fine.predict_mean(self.index)
+        return self.residuals_at(slice(None))
+
+    def residuals_at(self, cells: Tensor | slice) -> Tensor:
+        """What the fine factors leave of some cells, by position: (C,)."""
+        mean = self.fine.predict_mean(self.index[cells])
+        return self.values[cells].to(mean) - mean
 
     @cached_property
     def nearby(self) -> tuple[Nearby | None, ...]:
@@ -142,6 +88,9 @@ class ClosedForm:
     @cached_property
     def similarities(self) -> Similarities:
         """Similarities of the members of each axis, by what the factors leave."""
+        if self.is_summed:
+            sums = MemberSums.by_axis(self.index, self.shape)
+            return compare_by_sums(sums, self.values, self.fine, self.comparison_budget)
         residuals = self.residuals.float()
         return tuple(
             Similarity(
@@ -160,8 +109,9 @@ class ClosedForm:
 
     def compare_all(self) -> None:
         """Compute the similarities of all members now, not of those that are asked for."""
-        for each in self.known_similarities:
-            each.compare_all()
+        if not self.is_summed:
+            for each in self.known_similarities:
+                each.compare_all()
 
     def with_similarities(
         self,
@@ -185,6 +135,11 @@ class ClosedForm:
         base, fine = (each.predict_variance(index) for each in (self.biases, self.fine))
         _, by_features = judge_members(self.presence, self._described, index, like=base)
         return torch.stack([torch.where(by_features, fine, base), fine], dim=1)
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether members were compared by sums over all cells."""
+        return is_summed(len(self.index), self.side, len(self.shape))
 
     @property
     def _described(self) -> list[bool]:
@@ -313,12 +268,8 @@ class ClosedForm:
             self.near_axes,
             Presence.by_axis(index, shape),
         )
-        kept = update_similarities(self.similarities, index, fitted._residuals_at, shape, changed)
+        kept = update_similarities(self.similarities, index, fitted.residuals_at, shape, changed)
         return fitted if kept is None else fitted.with_similarities(kept)
-
-    def _residuals_at(self, cells: Tensor) -> Tensor:
-        """What the fine factors leave of some cells, by position: (C,)."""
-        return self.values[cells] - self.fine.predict_mean(self.index[cells])
 
     def _updated_features(
         self, index: Tensor, changed: Tensor, axis: int, size: int, side: SideInformation

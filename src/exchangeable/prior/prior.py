@@ -24,6 +24,7 @@ from exchangeable.prior.estimates import Estimates, usual_weights
 from exchangeable.prior.fit import TARGET_HELD_OUT, Holdout, fit_models
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.trust import Trust, pseudo_random_shares
+from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.threads import run_all
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
@@ -57,17 +58,21 @@ class Prior:
         rank: int,
         comparison_budget: float = math.inf,
         side: SideInformation = NO_SIDE_INFORMATION,
+        processes: Processes = ALONE,
     ) -> Prior:
         """Fit to observed values (E, 1); ``rank`` factors at most, fewer where cells are few.
 
-        ``comparison_budget`` limits table entries times compared members.
+        ``comparison_budget`` limits table entries times compared members. Every process has all
+        cells, and computes its share of the sums over them.
         """
         values, index = _standardise(observed, stats), observed.support.index
         if not len(values):
             usual, _ = usual_weights(len(observed.shape), values)
             return cls(stats, ClosedForm.empty(observed.shape, index, values), Trust(usual))
         with torch.no_grad():
-            fit = fit_models(index, values, observed.shape, rank, comparison_budget, side)
+            fit = fit_models(
+                index, values, observed.shape, rank, comparison_budget, side, processes
+            )
         return cls(stats, *fit)
 
     def without(self, holdout: Holdout, fold: int | None = None) -> Prior:
@@ -123,7 +128,7 @@ class Prior:
         trials = trials or [(torch.arange(len(every.values), device=every.index.device), every)]
         positions, channels = [], []
         for cells, fitted in trials:
-            shares = pseudo_random_shares(every.residuals[cells])
+            shares = pseudo_random_shares(every.residuals_at(cells))
             some = cells[shares.argsort(stable=True)[:TARGET_HELD_OUT]]
             at = None if times is None else times[some]
             estimates = fitted.estimates_of_unseen(every.index[some], axes, at)

@@ -45,6 +45,7 @@ from exchangeable.prior.side_information import SideInformation
 from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
+from exchangeable.runtime.devices import release_memory
 from exchangeable.runtime.threads import one_thread
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
@@ -101,13 +102,22 @@ class ModelPredictor:
         side, by_layers = side_information(trained, cells, features, device)
         stats = ValueStats.of(cells.values, cells.scale)
         observed = cells.to_array(with_spare(cells.shape)).to(device)
-        plan, sentence = plan_reading(
-            trained.model, observed.support.group_index, len(cells), memory
-        )
-        if plan.activations != "memory" or not plan.keep_pools:
-            progress.note(sentence)
         with torch.no_grad(), one_thread(device):
-            prior = fit_prior(trained.model, observed, stats, side)
+            prior = fit_prior(
+                trained.model,
+                observed,
+                stats,
+                side,
+                limit=memory,
+                processes=processes,
+                note=progress.note,
+            )
+            release_memory(device)
+            plan, sentence = plan_reading(
+                trained.model, observed.support.group_index, len(cells), memory
+            )
+            if plan.activations != "memory" or not plan.keep_pools:
+                progress.note(sentence)
             conditioned = trained.model.condition(
                 observed,
                 by_layers,

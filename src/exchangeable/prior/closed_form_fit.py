@@ -40,16 +40,14 @@ def fit_closed_form(
 ) -> ClosedForm:
     """Fit to one cell or more of all cells (E, D), whose ``sums`` are given by axis.
 
-    ``held_out`` is a mask (E,) of cells to fit without. ``biases`` are what those of the models
-    start from, and ``start`` was fitted to nearly the same cells. ``drift`` was fitted to these;
-    None where there is none.
+    ``held_out`` is a mask (E,) of cells to fit without, which ``sums`` leave out. ``biases`` are
+    what those of the models start from, and ``start`` was fitted to nearly the same cells.
+    ``drift`` was fitted to these; None where there is none.
     """
     if drift is not None:
         values = values - drift.at(index, side.times)
     shape = tuple(each.members for each in sums)
     with one_thread(values.device):
-        if held_out is not None:
-            sums = [each.without(held_out) for each in sums]
         biases = BIASES.by_sums(list(sums), values, start=biases.grown(shape))
         pattern = Pattern.of(sums) if start is None else start.pattern
         assert pattern is not None

@@ -19,6 +19,7 @@ from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import USUAL_NEARBY, Estimates, usual_weights
 from exchangeable.prior.factor_fit import Schedule
 from exchangeable.prior.side_information import SideInformation
+from exchangeable.prior.summed_similarity import is_summed
 from exchangeable.prior.trust import FOLDS, Trial, Trust, find_trust, is_gain, pseudo_random_shares
 from exchangeable.runtime.processes import ALONE, Processes
 
@@ -64,7 +65,10 @@ def fit_models(
     draws = _draw_parts(index, values, biases)
     masks = [draw.mask for draw in draws]
     schedule = Schedule.of(len(values))
-    fit = partial(fit_closed_form, index, values, sums, rank, side, budget)
+    fit = partial(
+        fit_closed_form, index, values, rank=rank, side=side, comparison_budget=budget
+    )
+    keeps = schedule.keeps and is_summed(len(values), side, len(shape))
     drift = _find_drift(index, values, shape, side, masks[0]) if masks else None
     with_drift = drift is not None
     near_axes = tuple(range(len(shape))) if masks and side.times is not None else ()
@@ -74,7 +78,11 @@ def fit_models(
         if with_drift and holdouts:
             seen = index[~draw.mask], values[~draw.mask]
             drift = _fit_drift(*seen, shape, side.take(~draw.mask))
+        others = [each.without(draw.mask) for each in sums]
+        if keeps:
+            sums = others  # those of all cells are not needed again
         fitted = fit(
+            sums=others,
             held_out=draw.mask,
             biases=biases.forget_members(),
             drift=drift,
@@ -93,9 +101,10 @@ def fit_models(
     usual = usual_weights(len(shape), biases.means[0])
     trust = find_trust(Trial.joined(trials), *usual) if trials else Trust(usual[0])
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
-    if start is not None and schedule.keeps and start.is_summed:
+    if start is not None and keeps:
         return start, trust, tuple(holdouts)
     fitted = fit(
+        sums=sums,
         biases=biases,
         drift=_fit_drift(index, values, shape, side) if with_drift else None,
         near_axes=near_axes,

@@ -32,6 +32,9 @@ from exchangeable.values.distributions import location_for_mean
 CELLS_PER_ESTIMATE = 1 << 20
 """Cells whose channels are computed at a time; each takes some hundred bytes meanwhile."""
 
+MIN_NARROW_CELLS = 1 << 24
+"""Cells from which on their values are kept with seven digits."""
+
 CELLS_PER_LOCATION = {"cpu": 1 << 16, "cuda": 1 << 21}
 """Cells whose locations on a bounded scale are computed at a time, by the device."""
 
@@ -208,6 +211,15 @@ class TimedPrior:
     def __call__(self, index: Tensor) -> Tensor:
         return self.prior(index, self.times)
 
+    def part(self, cells: slice) -> TimedPrior:
+        """Return the prior of some of these cells."""
+        return replace(self, times=None if self.times is None else self.times[cells])
+
 
 def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:
-    return stats.standardise(observed.values.squeeze(1).double())
+    """Return the values (E,) in deviations, of large tables with seven digits."""
+    values = observed.values.squeeze(1)
+    narrow = len(values) >= MIN_NARROW_CELLS
+    if not narrow:
+        return stats.standardise(values.double())
+    return torch.cat([stats.standardise(part).float() for part in values.split(CELLS_PER_ESTIMATE)])

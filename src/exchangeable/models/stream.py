@@ -102,6 +102,9 @@ class Stream:
         ``dropout_masks`` are used where they were drawn before. With ``keep_for_backward`` the
         activations at every layer stay.
         """
+        many = len(self.bounds) > CHUNKS_AT_A_TIME and not self.values.is_cuda
+        if many and self.plan.activations == "memory" and not keep_for_backward:
+            self.store.reused = self.prior_store.reused = self._reserve()
         for level, layer in enumerate(self.layers):
             total = None
             for chunk, (values, pools) in enumerate(self._pool_chunks(level)):
@@ -124,6 +127,12 @@ class Stream:
             if self.plan.keep_pools or keep_for_backward:
                 self.pools.append(total)
             self.readouts.append(layer.readout(total, features_at(level, self.features)))
+
+    def _reserve(self) -> list[Tensor]:
+        """Reserve memory for the activations of each chunk at any layer."""
+        width = max(layer.in_channels for layer in self.layers)
+        sizes = [width * (last - first) for first, last in self.bounds]
+        return list(torch.empty(sum(sizes)).split(sizes))
 
     def _pool_chunks(self, level: int) -> Iterator[tuple[Tensor, Any]]:
         """Yield the values of each chunk at a layer, and their pools; some chunks at a time."""

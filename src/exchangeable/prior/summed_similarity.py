@@ -70,8 +70,10 @@ def _compare(
     # No cell is read again, but their number tells which came later.
     index, lengths = row_of.new_empty(0, 2), tables[1].new_zeros(1).expand(cells)
     similarity = Similarity(index, lengths, shape, axis, comparison_budget=budget)
+    weights = _weigh(one, other, table, tables, residuals, similarity.shrink)
+    similarity = similarity.with_weights(weights)
     vars(similarity)["unfolded"] = table
-    return similarity.with_weights(_weigh(one, other, table, tables, residuals, similarity.shrink))
+    return similarity
 
 
 def _choose_references(

@@ -79,7 +79,7 @@ def fit_models(
             seen = index[~draw.mask], values[~draw.mask]
             drift = _fit_drift(*seen, shape, side.take(~draw.mask))
         others = [each.without(draw.mask) for each in sums]
-        if keeps:
+        if keeps and draw is draws[-1]:
             sums = others  # those of all cells are not needed again
         fitted = fit(
             sums=others,

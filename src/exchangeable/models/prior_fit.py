@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-import torch
-
 from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.baselines.member_sums import MIN_PARTED_CELLS
 from exchangeable.models.memory import MemoryModel
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
@@ -23,10 +23,6 @@ COMPARED_CELL_BYTES = 120
 
 TABLE_ROW_BYTES = 3 * 8
 """Bytes of covariances' entries, sums over cells and solutions, for each entry of a gram."""
-
-COMPARED_BYTES = 1 << 29
-"""Bytes of the tables of references and of their weights, at most."""
-
 
 def fit_prior(
     model: MemoryModel,
@@ -49,7 +45,7 @@ def fit_prior(
     cells, budget = len(observed), float(model.comparison_budget)
     base = prior_size(observed.shape, cells, model.prior_rank)
     summed = is_summed(cells, side, observed.order)
-    compared = COMPARED_BYTES if summed else min(COMPARED_BYTES, 8 * cells * len(observed.shape))
+    compared = comparison_size(observed.shape, cells, budget)
     compared += 0 if summed else COMPARED_CELL_BYTES * cells
     if base > room:
         note(
@@ -69,10 +65,18 @@ def fit_prior(
     return prior
 
 
+def comparison_size(shape: tuple[int, ...], cells: int, budget: float) -> int:
+    """Estimate the bytes of the tables of references and of their weights."""
+    total = 0.0
+    for size in shape:
+        combinations = min(math.prod(shape) // max(size, 1), cells)
+        references = min(size, budget // max(min(size * combinations, 64 * cells), 1))
+        total += 4 * references * (6 * combinations + 4 * size)
+    return int(total)
+
+
 def prior_size(shape: tuple[int, ...], cells: int, rank: int) -> int:
     """Estimate the bytes that a fit of the prior takes at most, beside the cells themselves."""
-    from exchangeable.baselines.member_sums import MIN_PARTED_CELLS
-
     width = 1 + rank * (len(shape) - 1)
     members = sum(size + 1 for size in shape) * width**2 * TABLE_ROW_BYTES
     return members + cells * (PARTED_CELL_BYTES if cells >= MIN_PARTED_CELLS else CELL_BYTES)

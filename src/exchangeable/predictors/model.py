@@ -224,12 +224,16 @@ class ModelPredictor:
         """Read all cells but those of a holdout."""
         assert self.prior is not None
         without = self.prior.without(holdout)
-        observed = cells.to_array(with_spare(cells.shape)).to(self.device)
+        observed = cells.to_array(with_spare(cells.shape)).to(self.device).take(~holdout.mask)
+        groups = observed.support.group_index
+        plan, _ = plan_reading(self.trained.model, groups, len(observed), self.memory_limit)
         with torch.no_grad(), one_thread(self.device):
             memory = self.trained.model.condition(
-                observed.take(~holdout.mask),
+                observed,
                 encode=encoder(self.trained.codec, self.stats),
                 prior=without.at(holdout.fitted.side.times),
+                plan=plan,
+                processes=self.processes,
             )
         return replace(self, memory=memory, prior=without)
 

@@ -55,7 +55,8 @@ def used_memory(device: torch.device) -> int:
 
 def release_memory(device: torch.device) -> None:
     """Give memory that was freed back to the system, so that it does not count as used."""
-    if device.type != "cpu":
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
         return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:

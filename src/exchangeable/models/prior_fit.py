@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.baselines.member_sums import MIN_PARTED_CELLS
+from exchangeable.baselines.similarity import MAX_CACHED_PAIRS
 from exchangeable.models.memory import MemoryModel
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
@@ -71,7 +72,9 @@ def comparison_size(shape: tuple[int, ...], cells: int, budget: float) -> int:
     for size in shape:
         combinations = min(math.prod(shape) // max(size, 1), cells)
         references = min(size, budget // max(min(size * combinations, 64 * cells), 1))
-        total += 4 * references * (6 * combinations + 4 * size)
+        # Sparse tables have the references' cells only, and no more weights than are cached.
+        entries = min(references * combinations, cells)
+        total += 24 * entries + 12 * min(references * size, MAX_CACHED_PAIRS)
     return int(total)
 
 

@@ -157,8 +157,10 @@ class Similarity:
                 weights = self.compare(chosen) if cached is None else cached.take(chosen)
             result[positions] = weights.average(self.unfolded, at[positions], columns, self.doubt)
 
-        tasks = [partial(fill, part) for part in self.parts(len(members))]
-        run_all(tasks, len(queries), index.device)
+        parts = self.parts(len(members))
+        if isinstance(cached, DenseWeights):  # nothing is compared, so that one part a core will do
+            parts = list(chunks(len(members), max(1, -(-len(members) // 2))))
+        run_all([partial(fill, part) for part in parts], len(queries), index.device)
         return result
 
     def _caches_all(self, queries: int) -> bool:

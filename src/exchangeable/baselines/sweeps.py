@@ -104,12 +104,13 @@ def fit_noise_ratios(posterior: Posterior, sums: MemberSums, values: Tensor) -> 
         index = part.index
         mean, variance = posterior.predict(index)
         error = (part.take(values).to(mean) - mean).square_().add_(variance)
-        return error.sub_(posterior.noise * posterior.noise_ratio(index))
+        error.sub_(posterior.noise * posterior.noise_ratio(index))
+        return error.to(values.dtype)  # one for each cell waits until all are there
 
     tasks = [partial(square_error, part) for part in sums.parts]
     errors = run_all(tasks, len(sums), values.device)
     add_up = sums.processes.all_sum
-    total = add_up([torch.stack([error.sum() for error in errors]).sum()])[0]
+    total = add_up([torch.stack([error.double().sum() for error in errors]).sum()])[0]
     mean = (total / len(sums)).clamp(min=torch.finfo(total.dtype).tiny)
     ratios = [total.new_ones(size + 1) for size in posterior.shape]
     sizes = [total.new_zeros(len(each)) for each in ratios]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.baselines.member_sums import MIN_PARTED_CELLS
 from exchangeable.baselines.similarity import MAX_CACHED_PAIRS
+from exchangeable.baselines.unfolding import MAX_ENTRIES_PER_CELL
 from exchangeable.models.memory import MemoryModel
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
@@ -71,9 +72,11 @@ def comparison_size(shape: tuple[int, ...], cells: int, budget: float) -> int:
     total = 0.0
     for size in shape:
         combinations = min(math.prod(shape) // max(size, 1), cells)
-        references = min(size, budget // max(min(size * combinations, 64 * cells), 1))
+        most = min(size * combinations, MAX_ENTRIES_PER_CELL * cells)
+        references = min(size, budget // max(most, 1))
         # Sparse tables have the references' cells only, and no more weights than are cached.
-        entries = min(references * combinations, cells)
+        entries = references * combinations
+        entries = entries if entries <= MAX_ENTRIES_PER_CELL * cells else cells
         total += 24 * entries + 12 * min(references * size, MAX_CACHED_PAIRS)
     return int(total)
 

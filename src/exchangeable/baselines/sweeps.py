@@ -122,7 +122,7 @@ def fit_noise_ratios(posterior: Posterior, sums: MemberSums, values: Tensor) -> 
         for axis, size in enumerate(sizes):
             found = torch.zeros_like(size)
             for part, error in zip(sums.parts, errors, strict=True):
-                relative = error / mean
+                relative = error.double() / mean
                 for other in posterior.layout.others(axis):
                     relative /= ratios[other][part.column(other)]
                 found.index_add_(0, part.column(axis), relative)

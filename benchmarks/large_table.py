@@ -1,10 +1,11 @@
 """Tables of Netflix's shape through ``exchangeable complete``, on the CPU: seconds and memory.
 
     python benchmarks/large_table.py --cells 1000000 10000000 100000000 --memory 4GB
+    python benchmarks/large_table.py --model pretrained --cells 100000000 --memory 10GB
 
 The table is synthetic: 480,189 x 17,770 members, ratings 1 to 5, a hundredth of the rows without a
-value, which is what the command fills in. The model has 8 x 64 channels with attention pooling and
-random weights: neither changes what is computed. Files are made once, in ``--folder``.
+value, which is what the command fills in. Without ``--model`` it has 8 x 64 channels with attention
+pooling and random weights: neither changes what is computed. Files are made once, in ``--folder``.
 """
 
 from __future__ import annotations
@@ -86,12 +87,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cells", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--memory", default="4GB")
+    parser.add_argument("--model", help="pretrained, auto, or a model's folder")
     parser.add_argument("--folder", type=Path, default=Path("out/large"))
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    model = given.folder / "random-8x64"
-    if not model.exists():
-        make_model(model)
+    model = given.model or str(given.folder / "random-8x64")
+    if not given.model and not Path(model).exists():
+        make_model(Path(model))
     before, results = None, []
     for cells in given.cells:
         path = given.folder / f"{cells}.parquet"
@@ -99,7 +101,7 @@ def main() -> None:
             make_table(path, cells)
         out = given.folder / f"{cells}.completed.parquet"
         command = [sys.executable, "-m", "exchangeable", "complete", str(path), "--out", str(out)]
-        command += ["--model", str(model), "--memory", given.memory, "--device", "cpu", "--force"]
+        command += ["--model", model, "--memory", given.memory, "--device", "cpu", "--force"]
         seconds, gigabytes = measure(command)
         grown = "" if before is None else f", {seconds / before:.1f} times the one before"
         print(f"{cells:>13,} cells  {seconds:7.0f} s  {gigabytes:6.2f} GB{grown}", flush=True)

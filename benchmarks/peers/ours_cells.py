@@ -35,7 +35,8 @@ class OursOnDevice:
     def fit(self, train: Cells) -> None:
         index = to_index(train)
         shape = tuple(int(column.max()) + 1 for column in index.T)
-        scale = Scale("levels", tuple(np.unique(train.values).tolist()))
+        values = torch.from_numpy(train.values).to(self.device).unique()
+        scale = Scale("levels", tuple(values.tolist()))
         cells = TableCells(index, train.values, shape, scale)
         model = ModelPredictor.of(bundled_model(2), cells, device=self.device)
         others = candidates_for(cells) if self.name == "auto" else ()

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from exchangeable import Completer, metrics
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.completion.inputs import encode_queries
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped

@@ -13,7 +13,7 @@ from exchangeable.baselines import (
     BayesianFactorization,
 )
 from exchangeable.baselines.gibbs import draw_hyperparameters, draw_noise, draw_vectors
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.errors import InputError
 
 

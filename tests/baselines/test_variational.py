@@ -14,9 +14,9 @@ from exchangeable.baselines import (
     Bias,
     VariationalFactorization,
 )
-from exchangeable.baselines.posterior import sweep
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.singular_vectors import MAX_DENSE_MEMBERS
+from exchangeable.baselines.sweeps import sweep
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 4), (4, 3, 3)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.regression import Block, Regression
 from exchangeable.prior.drift import Drift
 from exchangeable.prior.pattern import Pattern

@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from exchangeable import Completer
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.completion.select import predict_and_rank
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
@@ -16,7 +17,7 @@ from exchangeable.predictors.base import read_predictions
 from exchangeable.predictors.baseline import fit_baseline
 from exchangeable.predictors.holdouts import find_held_out
 from exchangeable.prior import fit
-from exchangeable.prior.closed_form import BIASES, ClosedForm
+from exchangeable.prior.closed_form_fit import BIASES, fit_closed_form
 from exchangeable.prior.factor_fit import Schedule, Sweeps
 from exchangeable.prior.prior import Prior
 from exchangeable.training.config import TrainingConfig
@@ -157,7 +158,9 @@ def test_what_was_believed_without_cells_stays_when_factors_go_on_from_there(mon
     with torch.no_grad():
         biases = BIASES.posterior_of(every, standard, cells.shape)
         alone, cold = (
-            ClosedForm.fit(*given, cells.shape, 3, biases=start, sweeps=sweeps)
+            fit_closed_form(
+                *given, MemberSums.by_axis(given[0], cells.shape), 3, biases=start, sweeps=sweeps
+            )
             for *given, start, sweeps in (
                 (every[kept], standard[kept], biases.forget_members(), large.most),
                 (every, standard, biases, large.all),

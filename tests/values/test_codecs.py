@@ -8,6 +8,7 @@ import torch
 from tests.support.values import some_levels
 
 from exchangeable.errors import InputError
+from exchangeable.values import codecs
 from exchangeable.values.codecs import (
     OneHot,
     ScaleFree,
@@ -107,3 +108,14 @@ def test_losses_are_what_their_names_say():
     )
     torch.testing.assert_close(loss_of(answers, truth, reference, "squared", 3.0), squared)
     assert float(both) == pytest.approx(surprise / 3 + 3 * float(squared))
+
+
+def test_quantiles_of_many_values_on_levels_come_from_counts(monkeypatch):
+    rng = np.random.default_rng(0)
+    scale = Scale("levels", (1.0, 2.0, 3.5, 4.0, 7.0))
+    values = rng.choice([1.0, 3.5, 4.0, 7.0], 1000, p=[0.1, 0.2, 0.69, 0.01])
+    expected = ValueStats.of(values, scale)
+    monkeypatch.setattr(codecs, "MIN_COUNTED", 300)
+    found = ValueStats.of(values, scale)
+    assert found.knots == pytest.approx(expected.knots)
+    assert (found.mean, found.deviation) == (expected.mean, expected.deviation)

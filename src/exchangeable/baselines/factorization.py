@@ -15,17 +15,20 @@ member.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.products import MemberSums, row_products, silence_sparse_warning
+from exchangeable.baselines.cell_parts import CellPart, CellValues
+from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.baselines.products import row_products, silence_sparse_warning
 
 CELLS_PER_CHUNK = 1 << 14
 """Cells whose covariances of three axes are read at a time."""
@@ -79,58 +82,83 @@ def grown(table: Tensor, members: int) -> Tensor:
     return torch.cat([table, table[-1:].expand(added, *table.shape[1:])])
 
 
-def gram(
+class FeatureSums(NamedTuple):
+    """Sums over the cells of each member of an axis, from which its vectors are solved."""
+
+    weights: Tensor  # (N,)
+    pairs: Mapping[int, Tensor]
+    """By other axis: sums of E[u], of the different entries of E[u u'], and of the covariances of
+    u with the bias where these are given, (N, K)."""
+    crossed: Mapping[tuple[int, int], Tensor]
+    """By pairs of other axes: sums of E[u v'], (N, R, R)."""
+
+
+def feature_sums(
     layout: VectorLayout,
     sums: MemberSums,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
-) -> Tensor:
-    """Sum E[f f'] over the cells of each member, times their weights: (N, F, F)."""
-    axis, others = sums.axis, layout.others(sums.axis)
-    weights = sums.total_weights.to(means[axis])
-    if layout.width == 1:
-        return weights[:, None, None]
-    blocks = [_pair_gram(layout, sums, weights, other, means, covariances) for other in others]
-    if len(others) == 1:
-        return blocks[0]
-    result = weights.new_zeros(sums.members, layout.width, layout.width)
-    for other, block in zip(others, blocks, strict=True):
-        columns = weights.new_tensor(layout.columns(axis, [other])).long()
+) -> FeatureSums:
+    """Sum what the grams of members, and their moments, are made of, times weights of cells."""
+    axis, pairs, crossed = sums.axis, {}, {}
+    if not layout.rank:
+        return FeatureSums(sums.total_weights, {}, {})
+    one, other_one, _ = _symmetric_places(layout.rank, sums.device)
+    for other in layout.others(axis):
+        there = layout.block(other, axis)
+        u = means[other][:, there]
+        columns = [u, u[:, one] * u[:, other_one]]
+        if covariances is not None:
+            columns[1] += covariances[other][:, one + there.start, other_one + there.start]
+            columns.append(covariances[other][:, there, 0])
+        pairs[other] = sums.over(other, torch.cat(columns, dim=1))
+    for first, second in combinations(layout.others(axis), 2):
+        right = means[second][:, layout.block(second, axis)].contiguous()
+        rows = [
+            sums.over(second, right, _column_of(first, means[first][:, column]))
+            for column in _columns(layout.block(first, axis))
+        ]
+        crossed[first, second] = torch.stack(rows, dim=1)
+    return FeatureSums(sums.total_weights, pairs, crossed)
+
+
+def gram(layout: VectorLayout, axis: int, features: FeatureSums, members: slice) -> Tensor:
+    """Return the sums of E[f f'] over the cells of some members, by position: (M, F, F)."""
+    weights = features.weights[members, None]
+    if not features.pairs:
+        return weights[:, None].double()
+    blocks = {
+        other: _pair_gram(layout.rank, weights, total[members])
+        for other, total in features.pairs.items()
+    }
+    if len(blocks) == 1:
+        return next(iter(blocks.values()))
+    like = next(iter(blocks.values()))
+    result = like.new_zeros(len(weights), layout.width, layout.width)
+    for other, block in blocks.items():
+        columns = torch.tensor(layout.columns(axis, [other]), device=like.device)
         result[:, columns[:, None], columns] = block
-    for first, second_axis in combinations(others, 2):
-        rows, columns = layout.block(axis, first), layout.block(axis, second_axis)
-        left = means[first][sums.index[:, first], layout.block(first, axis)]
-        right = means[second_axis][:, layout.block(second_axis, axis)]
-        for k in range(layout.rank):
-            crossed = sums.over(second_axis, right, left[:, k].contiguous())
-            result[:, rows.start + k, columns] = result[:, columns, rows.start + k] = crossed
+    for (first, second_axis), crossed in features.crossed.items():
+        rows, there = layout.block(axis, first), layout.block(axis, second_axis)
+        result[:, rows, there] = crossed[members]
+        result[:, there, rows] = crossed[members].mT
     return result
 
 
-def _pair_gram(
-    layout: VectorLayout,
-    sums: MemberSums,
-    weights: Tensor,
-    other: int,
-    means: Sequence[Tensor],
-    covariances: Sequence[Tensor] | None,
-) -> Tensor:
-    """The part of ``gram`` that is of the bias and of the products with one other axis."""
-    one, other_one, places = _symmetric_places(layout.rank, weights.device)
-    there = layout.block(other, sums.axis)
-    u = means[other][:, there]
-    second = u[:, one] * u[:, other_one]
-    if covariances is not None:
-        second += covariances[other][:, one + there.start, other_one + there.start]
-    total = sums.over(other, torch.cat([u, second], dim=1))
-    return torch.cat([weights[:, None], total], dim=1)[:, places]
+def _pair_gram(rank: int, weights: Tensor, total: Tensor) -> Tensor:
+    """The part of ``gram`` that is of the bias and of the products with one other axis.
+
+    Weights (M, 1) are sums of 1, and ``total`` (M, K) those of u and of its products.
+    """
+    one, _, places = _symmetric_places(rank, total.device)
+    return torch.cat([weights.to(total), total[:, : rank + len(one)]], dim=1)[:, places]
 
 
 @cache
 def _symmetric_places(rank: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and columns of the upper triangle of R x R, and where a symmetric matrix has its entries.
+    """Rows and columns of the upper triangle of R x R, and places of a symmetric matrix's entries.
 
-    The latter, (1 + R, 1 + R), are places in the row of a 1, R numbers and the upper triangle.
+    These, (1 + R, 1 + R), are places in the row of a 1, R numbers and the upper triangle.
     """
     with torch.inference_mode(False):
         one, other_one = torch.triu_indices(rank, rank, device=device)
@@ -144,40 +172,65 @@ def _symmetric_places(rank: int, device: torch.device) -> tuple[Tensor, Tensor, 
 def moments(
     layout: VectorLayout,
     sums: MemberSums,
-    target: Tensor,
+    target: CellValues,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
+    features: FeatureSums | None = None,
 ) -> Tensor:
     """Sum E[f t] over the cells of each member: (N, F).
 
-    ``target`` (E,), sorted as in ``sums``, is what this axis is to explain on average. Its
-    random part is correlated with the features: a partner's b and u are uncertain together.
+    ``target`` gives what this axis is to explain on average. Its random part is correlated with
+    the features: a partner's b and u are uncertain together. ``features`` are those of the same
+    covariances.
     """
-    axis, others = sums.axis, layout.others(sums.axis)
-    if layout.width == 1:
+    axis, rank = sums.axis, layout.rank
+    if not rank or layout.order == 1:
         return sums.of_cells(target)[:, None]
-    result = target.new_empty(sums.members, layout.width)
-    for number, other in enumerate(others):
+    result = means[axis].new_empty(sums.members, layout.width)
+    for other in layout.others(axis):
         here, there = layout.block(axis, other), layout.block(other, axis)
-        u = means[other][:, there]
-        if number:
-            result[:, here] = sums.over(other, u.contiguous(), target)
-        else:  # the bias is multiplied with 1
-            total = sums.over(other, pad(u, (1, 0), value=1.0), target)
-            result[:, 0], result[:, here] = total[:, 0], total[:, 1:]
-        if covariances is None:
+        # The bias is multiplied with 1.
+        total = sums.over(other, pad(means[other][:, there], (1, 0), value=1.0), target)
+        result[:, 0], result[:, here] = total[:, 0], total[:, 1:]
+        if covariances is None or features is None:
             continue
-        result[:, here] -= sums.over(other, covariances[other][:, there, 0].contiguous())
-        for third in others:
+        result[:, here] -= features.pairs[other][:, -rank:]
+        for third in layout.others(axis):
             if third == other:
                 continue
             shared = covariances[other][:, there, layout.block(other, third)]
-            met = means[third][sums.index[:, third], layout.block(third, other)]
-            for k in range(layout.rank):
-                result[:, here] -= sums.over(
-                    other, shared[:, :, k].contiguous(), met[:, k].contiguous()
-                )
+            for k, column in enumerate(_columns(layout.block(third, other))):
+                met = _column_of(third, means[third][:, column])
+                result[:, here] -= sums.over(other, shared[:, :, k].contiguous(), met)
     return result
+
+
+def _columns(block: slice) -> range:
+    return range(block.start, block.stop)
+
+
+def _column_of(axis: int, numbers: Tensor) -> CellValues:
+    """Give cells the numbers (N,) of their members on an axis."""
+    narrow = numbers.contiguous()
+
+    def values(part: CellPart) -> Tensor:
+        return narrow[part.column(axis)]
+
+    return values
+
+
+def mean_over_cells(
+    layout: VectorLayout, sums: Sequence[MemberSums], means: Sequence[Tensor]
+) -> float:
+    """Average ``cell_means`` of all axes over all cells, without a number for each cell."""
+    total = 0.0
+    for axis, each in enumerate(sums):
+        total += float(each.sizes.to(means[axis]) @ means[axis][: each.members, 0])
+    for first, second in combinations(range(layout.order), 2) if layout.rank else ():
+        left = means[first][: sums[first].members, layout.block(first, second)]
+        right = means[second][:, layout.block(second, first)].contiguous()
+        total += float((left * sums[first].over(second, right)).sum())
+    return total / max(len(sums[0]), 1)
 
 
 def cell_means(

@@ -27,13 +27,16 @@ from exchangeable.baselines.base import (
     members_with_cells,
     standardise,
 )
+from exchangeable.baselines.cell_parts import CellPart
 from exchangeable.baselines.factorization import (
     VectorLayout,
     cell_means,
+    feature_sums,
     gram,
     moments,
 )
-from exchangeable.baselines.products import SolvedMembers, MemberSums
+from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.baselines.solved_members import SolvedMembers
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -249,11 +252,15 @@ def draw_vectors(
     generator: np.random.Generator,
 ) -> Tensor:
     """Draw the vectors (N, F) of an axis from their posterior given the other axes."""
-    target = sums.sorted(values)
-    target = target - cell_means(layout, sums.index, tables, layout.others(sums.axis))
+
+    def target(part: CellPart) -> Tensor:
+        explained = cell_means(layout, part.index, tables, layout.others(sums.axis))
+        return part.take(values) - explained
+
     mean, precision = (torch.from_numpy(part) for part in prior)
     towards = moments(layout, sums, target, tables) / noise + precision @ mean
-    root = torch.linalg.cholesky(gram(layout, sums, tables) / noise + precision)
+    grams = gram(layout, sums.axis, feature_sums(layout, sums, tables), slice(None))
+    root = torch.linalg.cholesky(grams / noise + precision)
     whitened = torch.linalg.solve_triangular(root, towards.unsqueeze(2), upper=False)
     whitened += torch.from_numpy(generator.standard_normal(towards.shape)).unsqueeze(2)
     return torch.linalg.solve_triangular(root.mT, whitened, upper=True).squeeze(2)

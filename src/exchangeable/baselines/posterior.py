@@ -21,37 +21,41 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from exchangeable.baselines.base import chunks
+from exchangeable.baselines.cell_parts import CellPart, CellValues
 from exchangeable.baselines.factorization import (
     VectorLayout,
     cell_means,
     cell_variances,
+    feature_sums,
     gram,
     grown,
     moments,
 )
 from exchangeable.baselines.kept_rows import KeptRows
-from exchangeable.baselines.products import SolvedMembers, MemberSums
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.regression import Block, Regression
+from exchangeable.baselines.solved_members import SolvedMembers
 
 MIN_VARIANCE = 1e-6
 """Smallest noise and prior variance, as a share of the values' variance."""
 
-NOISE_ROUNDS = 2
-"""Rounds over the axes in which the noise of members is found."""
-
-NOISE_PRIOR_CELLS = 50
-"""Cells that it takes to move half of the way to a member's own noise. With 20 Flixster loses."""
 
 RESIDUAL_START = 0.01
 """Sum of squares that vectors have at least about their regression on features."""
 
 
-class Equations(NamedTuple):
-    """The equations that the vectors of an axis were solved from."""
+MEMBERS_PER_SOLUTION = {"cpu": 1 << 12, "cuda": 1 << 17}
+"""Members whose vectors are solved at a time, by the device."""
 
-    grams: Tensor  # (N, F, F)
-    moments: Tensor  # (N, F)
-    target: Tensor  # (E,)
+
+class Explained(NamedTuple):
+    """How far the vectors of an axis explain what they were solved from, over all members."""
+
+    squares: float
+    """Sum of E[w' gram w] - 2 E[w].moment."""
+    shift: float
+    """Sum of what is left of the targets."""
 
 
 @dataclass(eq=False)
@@ -186,10 +190,10 @@ class Posterior:
             ratio = ratio * ratios[index[:, axis]]
         return ratio
 
-    def cell_weights(self, index: Tensor) -> Tensor | None:
-        """Return the weights of cells by the noise of their members: (E,), or None if even."""
-        ratio = self.noise_ratio(index)
-        return 1 / ratio if isinstance(ratio, Tensor) else None
+    @property
+    def member_weights(self) -> list[Tensor]:
+        """Weights of members by their noise, by axis, multiplied for a cell; none where even."""
+        return [1 / ratios for ratios in self.noise_ratios]
 
     def updated(
         self,
@@ -207,9 +211,11 @@ class Posterior:
         several = sum(new > old for old, new in zip(self.shape, shape, strict=True)) > 1
         for _ in range(2 if several else 1):
             for members, sums, cells in changed:
-                weights = posterior.cell_weights(index[cells])
-                weighted = sums if weights is None else sums.weighted(weights)
-                posterior.solve(weighted, values[cells], members)
+                weights = posterior.member_weights
+                if weights:
+                    weights[sums.axis] = weights[sums.axis][members]
+                    sums = sums.weighted(weights)
+                posterior.solve(sums, values[cells], members)
         return posterior
 
     def for_new_members(
@@ -247,35 +253,62 @@ class Posterior:
             noise_ratios=ratios,
         )
         if len(index):  # members without cells stay at their prior
-            weights = found.cell_weights(index)
-            sums = solved.sums if weights is None else solved.sums.weighted(weights)
+            sums, weights = solved.sums, found.member_weights
+            if weights:
+                weights[axis] = weights[axis][solved.members]
+                sums = sums.weighted(weights)
             found.solve(sums, values, solved.members)
         # The other axes are as they were, and so are their rows of variances.
         for other in self.layout.others(axis):
             found._kept[other] = self._kept[other]
         return found
 
-    def solve(self, sums: MemberSums, values: Tensor, members: Tensor) -> Equations:
+    def solve(self, sums: MemberSums, values: Tensor, members: Tensor) -> Explained:
         """Solve for the vectors of ``members``, with their cells in ``sums``, given other axes."""
         axis = sums.axis
-        target = sums.sorted(values) - self.mean
-        target -= cell_means(self.layout, sums.index, self.means, self.layout.others(axis))
-        means, covariances, columns = list(self.means), list(self.covariances), [*sums.columns]
-        for other in self.layout.others(axis) if self.layout.rank else ():
-            if len(sums) < len(means[other]):  # sums read whole tables: those of these cells alone
-                cells = columns[other]
-                columns[other] = torch.arange(len(sums), device=cells.device).to(cells)
+        sums, means, covariances = self._own_rows(sums)
+        tables = means, covariances
+        target = self._target(axis, values, means)
+        features = feature_sums(self.layout, sums, *tables)
+        towards = moments(self.layout, sums, target, *tables, features)
+        prior = self.precisions[axis].diag()
+        squares, shift = torch.zeros(2, dtype=torch.float64, device=values.device)
+        for part in chunks(len(members), MEMBERS_PER_SOLUTION[values.device.type]):
+            some = members[part]
+            grams = gram(self.layout, axis, features, part).to(self.means[axis])
+            precision = grams / self.noise + prior
+            # Biases alone, which small tables are mostly fitted to, need no decomposition.
+            covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
+            pull = towards[part] / self.noise + self.precisions[axis] * self.prior_means(axis, some)
+            m = (covariance @ pull.unsqueeze(2)).squeeze(2)
+            self.covariances[axis][some], self.means[axis][some] = covariance, m
+            explained = (covariance * grams).sum()
+            predicted = (grams @ m.unsqueeze(2)).squeeze(2)
+            squares += explained + (m * (predicted - 2 * towards[part])).sum()
+            shift += (towards[part, 0] - predicted[:, 0]).sum()
+        return Explained(float(squares), float(shift))
+
+    def _own_rows(self, sums: MemberSums) -> tuple[MemberSums, list[Tensor], list[Tensor]]:
+        """Return sums, means and covariances with a row for each cell, where cells are few.
+
+        Sums read whole tables of the other axes, which a few members share little of.
+        """
+        means, covariances = list(self.means), list(self.covariances)
+        for other in self.layout.others(sums.axis) if self.layout.rank else ():
+            if len(sums) < len(means[other]):
+                sums, cells = sums.with_own_rows(other)
                 means[other], covariances[other] = means[other][cells], covariances[other][cells]
-        sums = replace(sums, columns=torch.stack(columns))
-        grams = gram(self.layout, sums, means, covariances)
-        towards = moments(self.layout, sums, target, means, covariances)
-        precision = grams / self.noise + self.precisions[axis].diag()
-        # Biases alone, which small tables are fitted to most of the time, need no decomposition.
-        covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
-        pull = towards / self.noise + self.precisions[axis] * self.prior_means(axis, members)
-        self.covariances[axis][members] = covariance
-        self.means[axis][members] = (covariance @ pull.unsqueeze(2)).squeeze(2)
-        return Equations(grams, towards, target)
+        return sums, means, covariances
+
+    def _target(self, axis: int, values: Tensor, means: Sequence[Tensor]) -> CellValues:
+        """Give cells what an axis is to explain of their values (E,), beside other axes."""
+        others = self.layout.others(axis)
+
+        def target(part: CellPart) -> Tensor:
+            explained = cell_means(self.layout, part.index, means, others)
+            return part.take(values).to(explained) - self.mean - explained
+
+        return target
 
     def update_prior(self, sums: MemberSums) -> None:
         """Set the prior of an axis to the second moments of its members with cells.
@@ -296,43 +329,21 @@ class Posterior:
         self.precisions[axis] = 1 / second.clamp(min=MIN_VARIANCE)
         self.covariances[axis][sums.without_cells] = (1 / self.precisions[axis]).diag()
 
-    def update_noise(self, sums: MemberSums, solved: Equations) -> None:
+    def update_noise(self, sums: MemberSums, values: Tensor, solved: Explained) -> None:
         """Set the mean, and the noise to the expected squared error, after an axis was solved.
 
         E[(t - f.w)^2] adds up to E[t^2] - 2 E[w].moment + E[w' gram w] over the members.
         """
-        others, cells = self.layout.others(sums.axis), len(solved.target)
-        m, s = self.means[sums.axis][:-1], self.covariances[sums.axis][:-1]
-        second = m[:, :, None] * m[:, None, :] + s
-        weights = solved.target.new_ones(cells) if sums.weights is None else sums.weights
-        error = weights @ solved.target.square()
-        error += (second * solved.grams).sum() - 2 * (m * solved.moments).sum()
-        spread = cell_variances(self.layout, sums.index, self.means, self.covariances, others)
-        error += weights @ spread
-        total = float(weights.sum())
-        shift = float(solved.moments[:, 0].sum() - (solved.grams[:, 0] * m).sum()) / total
+        others = self.layout.others(sums.axis)
+        target = self._target(sums.axis, values, self.means)
+        tables = self.means, self.covariances
+
+        def square(part: CellPart) -> Tensor:
+            spread = cell_variances(self.layout, part.index, *tables, others)
+            return target(part).square() + spread
+
+        error = sums.over_cells(square) + solved.squares
+        total = float(sums.total_weights.sum())
+        shift = solved.shift / total
         self.mean += shift
-        self.noise = max((float(error) - total * shift**2) / cells, MIN_VARIANCE)
-
-    def fit_noise_ratios(self, index: Tensor, values: Tensor) -> None:
-        """Fit the noise of each member's cells to the expected squared errors of cells (E, D)."""
-        mean, variance = self.predict(index)
-        error = (values - mean).square() + variance - self.noise * self.noise_ratio(index)
-        error /= error.mean().clamp(min=torch.finfo(error.dtype).tiny)
-        self.noise_ratios = [error.new_ones(size + 1) for size in self.shape]
-        for _ in range(NOISE_ROUNDS):
-            for axis, ratios in enumerate(self.noise_ratios):
-                member = index[:, axis]
-                relative = error / self.noise_ratio(index) * ratios[member]
-                total = torch.zeros_like(ratios).index_add_(0, member, relative)
-                size = member.bincount(minlength=len(ratios))
-                self.noise_ratios[axis] = (total + NOISE_PRIOR_CELLS) / (size + NOISE_PRIOR_CELLS)
-
-
-def sweep(posterior: Posterior, sums: Sequence[MemberSums], values: Tensor) -> None:
-    """Solve for all members, axis by axis, then for the noise."""
-    for axis_sums in sums:
-        members = torch.arange(axis_sums.members, device=values.device)
-        solved = posterior.solve(axis_sums, values, members)
-        posterior.update_prior(axis_sums)
-    posterior.update_noise(sums[-1], solved)
+        self.noise = max((error - total * shift**2) / len(sums), MIN_VARIANCE)

@@ -167,7 +167,9 @@ class Similarity:
             result[positions] = weights.average(self.unfolded, at[positions], columns, self.doubt)
 
         parts, cells = self.parts(len(members)), len(queries)
-        if isinstance(cached, SparseWeights):  # which reads members in blocks of its own
+        if isinstance(cached, DenseWeights):  # nothing is compared, so that one part a core will do
+            parts = list(chunks(len(members), max(1, -(-len(members) // 2))))
+        elif isinstance(cached, SparseWeights):  # which reads members in blocks of its own
             parts = list(chunks(len(members), -(-len(members) // READING_PARTS) or 1))
             share = len(members) / self.unfolded.members
             cells = max(cells, int(share * len(cached.weights)) // PAIRS_PER_CELL)

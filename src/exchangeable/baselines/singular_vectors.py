@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.cell_parts import CellPart, CellValues
+from exchangeable.baselines.member_sums import MemberSums
 
 Product = Callable[[Tensor], Tensor]
 
@@ -28,6 +28,9 @@ TOLERANCE = 1e-6
 
 RESIDUAL = 1e-11
 """Length of A A' v - s^2 v, over the largest s^2, up to which a vector v is exact enough."""
+
+MIN_NARROW_CELLS, NARROW_RESIDUAL = 1 << 22, 1e-5
+"""Cells from which on products have seven digits, and the length of what a vector leaves then."""
 
 BASIS_PER_VECTOR, MORE_BASIS = 5, 50
 """Vectors of the basis for each that is wanted, and beside these."""
@@ -53,25 +56,26 @@ class PairTable:
         cls,
         sums: Sequence[MemberSums],
         pair: tuple[int, int],
-        values: Tensor,
+        values: CellValues,
         scales: Sequence[Tensor],
     ) -> PairTable:
-        """Sum the values of cells (E,), times the scales of their members, by pairs of members."""
+        """Sum the values of cells, times the scales of their members, by pairs of members."""
         one, other = (sums[axis] for axis in pair)
-        if len(values) > one.members * other.members:  # repeated pairs, which are added up first
-            place = one.columns[pair[0]].long() * other.members + one.columns[pair[1]]
-            dense = values.new_zeros(one.members * other.members)
-            dense = dense.index_add_(0, place, one.sorted(values)).view(one.members, -1)
+        if len(one) > one.members * other.members:  # repeated pairs, which are added up first
+            dense = torch.zeros(one.members, other.members, dtype=torch.float64, device=one.device)
+            for part in one.parts:
+                where = part.column(pair[0]), part.column(pair[1])
+                dense.index_put_(where, values(part).double(), accumulate=True)
+            (dense,) = one.processes.all_sum([dense])
             squares = dense.square()
             products = dense.__matmul__, dense.T.__matmul__
             of_squares = squares.__matmul__, squares.T.__matmul__
         else:
+            if len(one) >= MIN_NARROW_CELLS:
+                scales = [scale.float() for scale in scales]
             products, of_squares = (
-                (
-                    partial(one.multiply, pair[1], one.sorted(entries)),
-                    partial(other.multiply, pair[0], other.sorted(entries)),
-                )
-                for entries in (values, values.square())
+                (_product(one, pair[1], entries), _product(other, pair[0], entries))
+                for entries in (values, lambda part: values(part).square())
             )
         near, far = scales
         square_sums = (
@@ -99,6 +103,18 @@ class PairTable:
         return one, other
 
 
+def _product(sums: MemberSums, other: int, entries: CellValues) -> Product:
+    """Multiply a table with these entries with vectors (N',) or (N', K)."""
+
+    def product(vectors: Tensor) -> Tensor:
+        def add(part: CellPart) -> Tensor:
+            return part.sum_rows(other, entries(part).to(vectors), vectors)
+
+        return sums.total(add)
+
+    return product
+
+
 def leading_vectors(table: PairTable, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return singular vectors (N, K), values descending, and vectors of the other side (N', K)."""
     sizes = table.count_occupied()
@@ -112,7 +128,8 @@ def leading_vectors(table: PairTable, count: int) -> tuple[Tensor, Tensor, Tenso
         first = one + table @ other
         squares, left = _lanczos(lambda x: table @ (table.transposed @ x), first, count)
     values = squares.clamp(min=0).sqrt()
-    return left, values, (table.transposed @ left) / values.clamp(min=1e-300)
+    right = (table.transposed @ left) / values.clamp(min=torch.finfo(values.dtype).tiny)
+    return left.double(), values.double(), right.double()
 
 
 def _all_vectors(table: PairTable, count: int) -> tuple[Tensor, Tensor]:
@@ -139,6 +156,7 @@ def _lanczos(product: Product, first: Tensor, count: int) -> tuple[Tensor, Tenso
     basis = first.new_zeros(size, len(first))
     projected = torch.zeros(size, size, dtype=first.dtype)  # basis A A' basis'
     vector, start = first / first.norm(), 0
+    tolerance = RESIDUAL if first.dtype == torch.float64 else NARROW_RESIDUAL
     for _ in range(MAX_ROUNDS):
         for step in range(start, size):
             basis[step] = vector
@@ -148,10 +166,10 @@ def _lanczos(product: Product, first: Tensor, count: int) -> tuple[Tensor, Tenso
             image = image - found.T @ column
             image = image - found.T @ (found @ image)
             length = float(image.norm())
-            is_last = step + 1 == size or length <= RESIDUAL * float(projected[0, 0].abs())
+            is_last = step + 1 == size or length <= tolerance * float(projected[0, 0].abs())
             if is_last or (step > 2 * count and step % 10 == 0):
                 squares, rotation = torch.linalg.eigh(projected[: step + 1, : step + 1])
-                exact = length * rotation[-1, -count:].abs() <= RESIDUAL * squares[-1]
+                exact = length * rotation[-1, -count:].abs() <= tolerance * squares[-1]
                 if bool(exact.all()) or is_last:
                     break
             vector = image / length

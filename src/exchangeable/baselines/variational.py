@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 from typing import Any, ClassVar, Self
 
@@ -15,10 +16,18 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import State, check_cells, check_queries, standardise
+from exchangeable.baselines.cell_parts import CellPart, CellValues
 from exchangeable.baselines.factorization import VectorLayout, cell_means
-from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.products import SolvedMembers, MemberSums
-from exchangeable.baselines.singular_vectors import TOLERANCE, PairTable, leading_vectors
+from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.baselines.posterior import Posterior
+from exchangeable.baselines.singular_vectors import (
+    MIN_NARROW_CELLS,
+    TOLERANCE,
+    PairTable,
+    leading_vectors,
+)
+from exchangeable.baselines.solved_members import SolvedMembers
+from exchangeable.baselines.sweeps import converge
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
 
@@ -165,9 +174,20 @@ class Bias(_FactorModel):
         progress: Progress = SILENT,
         start: Posterior | None = None,
     ) -> Posterior:
-        posterior, sums = start or Posterior.initial(shape, values), _member_sums(index, shape)
+        return self.by_sums(MemberSums.by_axis(index, shape), values, progress, start)
+
+    def by_sums(
+        self,
+        sums: list[MemberSums],
+        values: Tensor,
+        progress: Progress = SILENT,
+        start: Posterior | None = None,
+    ) -> Posterior:
+        """Fit as ``posterior_of`` does, to cells whose sums are ready."""
+        shape = [each.members for each in sums]
+        posterior = start or Posterior.initial(shape, values.new_empty(0, dtype=torch.float64))
         with one_thread(values.device):
-            _converge(posterior, sums, values, self.sweeps, self.tolerance, progress)
+            converge(posterior, sums, values, self.sweeps, self.tolerance, progress)
         return posterior
 
 
@@ -194,12 +214,12 @@ class VariationalFactorization(_FactorModel):
         biases: Posterior | None = None,
     ) -> Posterior:
         """Fit as in the base class; ``biases`` are those of the bias model, if already fitted."""
-        sums = _member_sums(index, shape)
+        sums = MemberSums.by_axis(index, shape)
         with one_thread(values.device):
             if start is None:
                 biases = biases or Bias().posterior_of(index, values, shape)
                 start = with_factors(biases, sums, values, self.rank if values.any() else 0)
-            _converge(start, sums, values, self.sweeps, self.tolerance, progress)
+            converge(start, sums, values, self.sweeps, self.tolerance, progress)
         return start
 
     def fit_from(self, biases: FittedFactors, cells: Cells) -> FittedFactors:
@@ -220,10 +240,14 @@ def with_factors(
     precision: float = START_PRECISION,
 ) -> Posterior:
     """Add small factors to the biases, for each pair of axes as many as its residuals have."""
-    order, index = biases.layout.order, sums[0].index
-    residuals = values - sums[0].unsorted(
-        biases.mean + cell_means(biases.layout, index, biases.means, range(order))
-    )
+    order = biases.layout.order
+
+    @cache
+    def residuals(part: CellPart) -> Tensor:
+        explained = cell_means(biases.layout, part.index, biases.means, range(order))
+        left = part.take(values).to(explained) - biases.mean - explained
+        return left.float() if len(sums[0]) >= MIN_NARROW_CELLS else left
+
     pairs = list(combinations(range(order), 2)) if rank else []
     starts = [_find_starts(sums, pair, residuals, rank) for pair in pairs]
     width = max((left.shape[1] for left, _ in starts), default=0)
@@ -238,15 +262,15 @@ def with_factors(
 
 
 def _find_starts(
-    sums: Sequence[MemberSums], pair: tuple[int, int], residuals: Tensor, rank: int
+    sums: Sequence[MemberSums], pair: tuple[int, int], residuals: CellValues, rank: int
 ) -> tuple[Tensor, Tensor]:
-    """Find leading singular vectors of the residuals (E,) of a pair of axes: (N, K) and (N', K).
+    """Find leading singular vectors of the residuals of a pair of axes: (N, K) and (N', K).
 
     K is ``rank`` at most. Each entry is divided by (n_row n_column)^(1/4), so that busy members do
     not dominate. The signs are those of the third moment. Vectors that share a singular value are
     left out: their rotation would depend on how members are numbered.
     """
-    scales = [sums[axis].sizes.clamp(min=1).to(residuals) ** -0.25 for axis in pair]
+    scales = [sums[axis].sizes.clamp(min=1).double() ** -0.25 for axis in pair]
     table = PairTable.of(sums, pair, residuals, scales)
     left, values, right = leading_vectors(table, rank + 1)  # one more shows if the last is tied
     if not len(values):
@@ -258,30 +282,3 @@ def _find_starts(
     left, right = left[:, distinct], right[:, distinct]
     sign = torch.where((left**3).sum(dim=0) < 0, -1.0, 1.0).to(left)
     return left * sign, right * sign
-
-
-def _member_sums(index: Tensor, shape: tuple[int, ...]) -> list[MemberSums]:
-    return [MemberSums.of(index, axis, size) for axis, size in enumerate(shape)]
-
-
-def _converge(
-    posterior: Posterior,
-    sums: list[MemberSums],
-    values: Tensor,
-    sweeps: int,
-    tolerance: float,
-    progress: Progress,
-) -> None:
-    """Sweep until the predictions of the observed cells no longer change."""
-    before = torch.full_like(values, torch.inf)
-    for count in range(1, sweeps + 1):
-        sweep(posterior, sums, values)
-        predictions = posterior.mean + cell_means(
-            posterior.layout, sums[0].index, posterior.means, range(len(sums))
-        )
-        change = float((predictions - before).square().mean().sqrt())
-        done = change < tolerance
-        progress.at(1.0 if done else count / sweeps, f"sweep {count} of {sweeps}")
-        if done:
-            return
-        before = predictions

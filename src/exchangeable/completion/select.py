@@ -26,7 +26,7 @@ from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
 from exchangeable.predictors.holdouts import find_held_out
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
-from exchangeable.prior.closed_form import BIASES
+from exchangeable.prior.closed_form_fit import BIASES
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import run_all
 from exchangeable.values.calibration import UNCALIBRATED, Calibration

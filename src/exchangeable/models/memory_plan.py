@@ -52,12 +52,15 @@ def plan_reading(
     base = size.readouts + working + (size.states if keep_pools else 0)
     needed = cells * max_channels(model) * 4
     storage = choose_storage(needed, room - base)
+    prior = storage
+    if storage == "recompute":
+        prior = choose_storage(cells * model.prior_channels * 4, room - base)
     frozen = "" if keep_pools else "; pools are not kept, so that new cells mean reading all again"
     sentence = (
         f"pools take {format_size(base)}, {cells:,} cells {format_size(needed)} of "
         f"{format_size(max(room, 0))}: between two layers they wait {STORAGE_TEXT[storage]}{frozen}"
     )
-    return Plan(activations=storage, keep_pools=keep_pools), sentence
+    return Plan(activations=storage, prior=prior, keep_pools=keep_pools), sentence
 
 
 def choose_storage(needed: int, room: int) -> Storage:

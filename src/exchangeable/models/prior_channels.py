@@ -9,6 +9,10 @@ from torch import Tensor
 
 PriorFunction = Callable[[Tensor], Tensor]
 """Gives the prior's channels of any cells, observed or not: (Q, D) -> (Q, K)."""
+PriorValues = Tensor | Callable[[slice], Tensor]
+"""A prior's channels of all cells, (E, K), or a function that computes those of a slice."""
+MAX_PRIOR_CELLS = 1 << 20
+"""Observed cells up to which a prior computes the channels of all at once."""
 ANCHOR_CHANNELS = 2
 """The first channels, a mean and a deviation: outputs are relative to them."""
 SHARED_CHANNELS = 5
@@ -20,6 +24,19 @@ CHANNELS_PER_AXIS = 4
 def count_prior_channels(order: int) -> int:
     """Return the number of a prior's channels for tables with ``order`` axes."""
     return SHARED_CHANNELS + CHANNELS_PER_AXIS * order
+
+
+def values_by_slice(prior: PriorFunction, index: Tensor, channels: int) -> PriorValues:
+    """Return a function that computes a prior's channels of a slice of the cells (E, D)."""
+    # Most priors are functions of any cells, and others are made for these.
+    part = getattr(prior, "part", lambda cells: prior)
+
+    def compute(cells: slice) -> Tensor:
+        values: Tensor = part(cells)(index[cells])
+        check_prior_values(values, len(values), channels)
+        return values
+
+    return compute
 
 
 def append_prior(values: Tensor, prior_values: Tensor | None) -> Tensor:

@@ -29,6 +29,9 @@ class ActivationStore:
     """Number of chunks; the file of a layer is closed when its last chunk is dropped."""
     folder: Path | None = None
     """Folder of the scratch files; None: the one of temporary files."""
+    reused: list[Tensor] | None = None
+    """Memory for each chunk that every layer writes to in place of the one before: what threads
+    allocate between other things would leave gaps as large as all of it."""
     held: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     files: dict[int, IO[bytes]] = field(default_factory=dict)
     extents: dict[tuple[int, int], tuple[int, torch.Size, torch.dtype]] = field(
@@ -39,7 +42,7 @@ class ActivationStore:
     def put(self, level: int, chunk: int, values: Tensor) -> None:
         """Store the activations of a chunk at a layer, in place of earlier ones."""
         if self.storage != "scratch":
-            self.held[level, chunk] = values
+            self.held[level, chunk] = self._in_place(chunk, values)
             return
         if level not in self.files:
             # Closed when it is no longer needed; it has no name, so it never outlives the process.
@@ -55,6 +58,15 @@ class ActivationStore:
         if content.size:
             mapped = np.memmap(file, np.uint8, "r+", start, content.shape)
             mapped[:] = content
+
+    def _in_place(self, chunk: int, values: Tensor) -> Tensor:
+        """Write values over those of the layer before, where there is room for them."""
+        if self.reused is None:
+            return values
+        room = self.reused[chunk]
+        if room.dtype != values.dtype or len(room) < values.numel():
+            return values
+        return room[: values.numel()].view(values.shape).copy_(values)
 
     def _reserve(self, file: IO[bytes], start: int, size: int) -> None:
         """Reserve space before mapping it: a write to a full disk by memory ends the process."""

@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.support import Support
+from exchangeable.models.prior_channels import PriorValues
 from exchangeable.models.scratch import ActivationStore, Storage
 from exchangeable.nn import pool_states
 from exchangeable.nn.layers import Layer
@@ -44,6 +45,8 @@ class Plan:
     """Cells per chunk; None: as many as stay in the cache, or all of them on a GPU."""
     activations: Storage = "memory"
     """Storage of activations between two layers; ``recompute`` stores none and takes longer."""
+    prior: Storage = "memory"
+    """Storage of a prior's channels until the first layer was read."""
     folder: Path | None = None
     """Folder of the scratch files; None: the one of temporary files."""
     keep_pools: bool = True
@@ -60,13 +63,17 @@ class Stream:
         values: Tensor,
         start: Callable[[Tensor], Tensor],
         *,
-        prior_values: Tensor | None = None,
+        prior_values: PriorValues | None = None,
         features: FeatureTensors | None = None,
         plan: Plan = Plan(),  # noqa: B008  # it is frozen
         processes: Processes = ALONE,
         progress: Progress = SILENT,
     ) -> None:
-        """Prepare a pass of ``cells``; ``start`` turns their ``values`` into input channels."""
+        """Prepare a pass of ``cells``; ``start`` turns their ``values`` into input channels.
+
+        ``prior_values`` are further channels of all cells (E, K), or a function that computes those
+        of a slice of the cells.
+        """
         self.layers, self.cells, self.values, self.start = layers, cells, values, start
         self.prior_values, self.features = prior_values, features
         self.plan, self.processes, self.progress = plan, processes, progress
@@ -77,6 +84,7 @@ class Stream:
         self.pools: list[Any] = []
         self.readouts: list[Any] = []
         self.store = ActivationStore(plan.activations, len(self.bounds), plan.folder)
+        self.prior_store = ActivationStore(plan.prior, len(self.bounds), plan.folder)
 
     def cells_in(self, chunk: int) -> Support:
         """Return the cells of one chunk."""
@@ -94,6 +102,9 @@ class Stream:
         ``dropout_masks`` are used where they were drawn before. With ``keep_for_backward`` the
         activations at every layer stay.
         """
+        many = len(self.bounds) > CHUNKS_AT_A_TIME and not self.values.is_cuda
+        if many and self.plan.activations == "memory" and not keep_for_backward:
+            self.store.reused = self.prior_store.reused = self._reserve()
         for level, layer in enumerate(self.layers):
             total = None
             for chunk, (values, pools) in enumerate(self._pool_chunks(level)):
@@ -116,6 +127,12 @@ class Stream:
             if self.plan.keep_pools or keep_for_backward:
                 self.pools.append(total)
             self.readouts.append(layer.readout(total, features_at(level, self.features)))
+
+    def _reserve(self) -> list[Tensor]:
+        """Reserve memory for the activations of each chunk at any layer."""
+        width = max(layer.in_channels for layer in self.layers)
+        sizes = [width * (last - first) for first, last in self.bounds]
+        return list(torch.empty(sum(sizes)).split(sizes))
 
     def _pool_chunks(self, level: int) -> Iterator[tuple[Tensor, Any]]:
         """Yield the values of each chunk at a layer, and their pools; some chunks at a time."""
@@ -156,6 +173,9 @@ class Stream:
 
     def _keep(self, level: int, chunk: int, values: Tensor, *, for_backward: bool) -> None:
         """Store a chunk's activations for the next layer, and for a backward pass."""
+        if level == 0 and callable(self.prior_values) and self.plan.prior != "recompute":
+            own = self.start(self.values[:1]).shape[1]
+            self.prior_store.put(0, chunk, values[:, own:].clone())
         is_input = level == 0 and not values.requires_grad  # inputs are quickly made again
         if self.plan.activations == "recompute" or is_input:
             return
@@ -163,6 +183,8 @@ class Stream:
             self.store.put(level, chunk, values)
         if not for_backward:
             self.store.drop(level - 1, chunk)
+            if level > 0:
+                self.prior_store.drop(0, chunk)
 
     def _inputs(self, chunk: int) -> Tensor:
         first, last = self.bounds[chunk]
@@ -173,7 +195,17 @@ class Stream:
         if self.prior_values is None:
             return values
         # Values of hidden cells must not be visible, but the prior is known of all cells.
-        return torch.cat([values, self.prior_values[first:last].to(values.dtype)], dim=1)
+        return torch.cat([values, self._prior_of(chunk).to(values)], dim=1)
+
+    def _prior_of(self, chunk: int) -> Tensor:
+        """Return the prior's channels of a chunk."""
+        cells = slice(*self.bounds[chunk])
+        if isinstance(self.prior_values, Tensor):
+            return self.prior_values[cells]
+        assert self.prior_values is not None
+        if self.prior_store.has(0, chunk):
+            return self.prior_store.get(0, chunk)
+        return self.prior_values(cells)
 
 
 def _sum_over_processes(layer: Layer[Any, Any], pools: T, processes: Processes) -> T:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from exchangeable.arrays.cells import Cells, Index, Mask
+from exchangeable.models.memory_plan import plan_reading
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.spare_members import with_spare
 from exchangeable.prior.fit import Holdout
@@ -69,11 +70,15 @@ def _read(
 def _without(model: ModelPredictor, prior: Prior, holdout: Holdout, cells: Cells) -> ModelPredictor:
     """Read all cells but those of a holdout."""
     without = prior.without(holdout)
-    observed = cells.to_array(with_spare(cells.shape)).to(model.device)
+    observed = cells.to_array(with_spare(cells.shape)).to(model.device).take(~holdout.mask)
+    groups, network = observed.support.group_index, model.trained.model
+    plan, _ = plan_reading(network, groups, len(observed), model.memory_limit)
     with torch.no_grad(), one_thread(model.device):
-        memory = model.trained.model.condition(
-            observed.take(~holdout.mask),
+        memory = network.condition(
+            observed,
             encode=encoder(model.trained.codec, model.stats),
             prior=without.at(holdout.fitted.side.times),
+            plan=plan,
+            processes=model.processes,
         )
     return replace(model, memory=memory, prior=without)

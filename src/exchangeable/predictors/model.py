@@ -42,6 +42,7 @@ from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.prior.presence import find_unseen
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
+from exchangeable.runtime.devices import release_memory
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -97,13 +98,22 @@ class ModelPredictor:
         side, by_layers = side_information(trained, cells, features, device)
         stats = ValueStats.of(cells.values, cells.scale)
         observed = cells.to_array(with_spare(cells.shape)).to(device)
-        plan, sentence = plan_reading(
-            trained.model, observed.support.group_index, len(cells), memory
-        )
-        if plan.activations != "memory" or not plan.keep_pools:
-            progress.note(sentence)
         with torch.no_grad(), one_thread(device):
-            prior = fit_prior(trained.model, observed, stats, side)
+            prior = fit_prior(
+                trained.model,
+                observed,
+                stats,
+                side,
+                limit=memory,
+                processes=processes,
+                note=progress.note,
+            )
+            release_memory(device)
+            plan, sentence = plan_reading(
+                trained.model, observed.support.group_index, len(cells), memory
+            )
+            if plan.activations != "memory" or not plan.keep_pools:
+                progress.note(sentence)
             conditioned = trained.model.condition(
                 observed,
                 by_layers,

@@ -249,6 +249,8 @@ def _posterior_from(stored: Posterior, shape: tuple[int, ...]) -> Posterior:
 
 def _similarity_from(similarity: Similarity, stored: dict[str, Any]) -> Similarity:
     """Return a similarity that is queried as before."""
+    if "all_weights" in vars(similarity):  # found again by sums over all cells
+        return similarity
     compared = None
     if stored["index"] is not None:
         index, residuals = stored["index"].long(), stored["residuals"]

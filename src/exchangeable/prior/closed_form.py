@@ -8,21 +8,20 @@ what is left of cells near in time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.products import SolvedMembers, MemberSums
 from exchangeable.baselines.similarity import Similarity
-from exchangeable.baselines.variational import Bias
+from exchangeable.baselines.solved_members import SolvedMembers
 from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import Estimates
-from exchangeable.prior.factor_fit import Regressors, Sweeps, fit_factors
 from exchangeable.prior.later_cells import (
     Similarities,
     similarities_without_later_cells,
@@ -33,10 +32,8 @@ from exchangeable.prior.new_members import NewMembersSimilarity
 from exchangeable.prior.pattern import Pattern
 from exchangeable.prior.presence import Presence, judge_members
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
-from exchangeable.prior.unseen import settle_empty_members, without_own_cells
-from exchangeable.runtime.threads import one_thread, run_all
-
-BIASES = Bias(tolerance=1e-4)
+from exchangeable.prior.summed_similarity import compare_by_sums, is_summed
+from exchangeable.prior.unseen import without_own_cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,65 +61,15 @@ class ClosedForm:
         initial = Posterior.initial(shape, values)
         return cls(index, values, shape, NO_SIDE_INFORMATION, math.inf, initial, initial, initial)
 
-    @classmethod
-    def fit(
-        cls,
-        index: Tensor,
-        values: Tensor,
-        shape: tuple[int, ...],
-        rank: int,
-        side: SideInformation = NO_SIDE_INFORMATION,
-        comparison_budget: float = math.inf,
-        *,
-        biases: Posterior,
-        drift: Drift | None = None,
-        near_axes: tuple[int, ...] = (),
-        start: ClosedForm | None = None,
-        sweeps: Sweeps,
-    ) -> ClosedForm:
-        """Fit to one cell or more; ``start`` was fitted to nearly the same cells.
-
-        ``biases`` are what those of the models start from. ``drift`` was fitted to these cells;
-        None where there is none.
-        """
-        if drift is not None:
-            values = values - drift.at(index, side.times)
-        with one_thread(values.device):
-            sums = [MemberSums.of(index, axis, size) for axis, size in enumerate(shape)]
-            fit_biases = partial(BIASES.posterior_of, index, values, shape)
-            tasks: list[Callable[[], Any]] = [partial(fit_biases, start=biases.grown(shape))]
-            tasks.append(partial(Pattern.of, sums) if start is None else lambda: start.pattern)
-            biases, pattern = run_all(tasks, len(values), values.device)
-            features = [
-                Regressors.of(pattern.describe(each), side.given(each.axis, values))
-                for each in sums
-            ]
-            starts = None if start is None else (start.fine.grown(shape), start.coarse.grown(shape))
-            fine, coarse = fit_factors(
-                index, values, sums, features, rank, sweeps, biases=biases, starts=starts
-            )
-            for posterior in (biases, fine) if coarse is fine else (biases, fine, coarse):
-                for each in sums:
-                    settle_empty_members(posterior, each, values)
-        return cls(
-            index,
-            values,
-            shape,
-            side,
-            comparison_budget,
-            biases,
-            fine,
-            coarse,
-            pattern,
-            drift,
-            near_axes,
-            Presence.by_axis(index, shape),
-        )
-
     @cached_property
     def residuals(self) -> Tensor:
         """What the fine factors leave of the values: (E,)."""
-        return self.values - self.fine.predict_mean(self.index)
+        return self.residuals_at(slice(None))
+
+    def residuals_at(self, cells: Tensor | slice) -> Tensor:
+        """What the fine factors leave of some cells, by position: (C,)."""
+        mean = self.fine.predict_mean(self.index[cells])
+        return self.values[cells].to(mean) - mean
 
     @cached_property
     def nearby(self) -> tuple[Nearby | None, ...]:
@@ -143,6 +90,9 @@ class ClosedForm:
     @cached_property
     def similarities(self) -> Similarities:
         """Similarities of the members of each axis, by what the factors leave."""
+        if self.is_summed:
+            sums = MemberSums.by_axis(self.index, self.shape)
+            return compare_by_sums(sums, self.values, self.fine, self.comparison_budget)
         residuals = self.residuals.float()
         return tuple(
             Similarity(
@@ -161,8 +111,9 @@ class ClosedForm:
 
     def compare_all(self) -> None:
         """Compute the similarities of all members now, not of those that are asked for."""
-        for each in self.known_similarities:
-            each.compare_all()
+        if not self.is_summed:
+            for each in self.known_similarities:
+                each.compare_all()
 
     def with_similarities(
         self,
@@ -188,6 +139,11 @@ class ClosedForm:
         if by_features is not None:
             base = torch.where(by_features, fine, base)
         return torch.stack([base, fine], dim=1)
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether members were compared by sums over all cells."""
+        return is_summed(len(self.index), self.side, len(self.shape))
 
     @property
     def _described(self) -> list[bool]:
@@ -320,16 +276,10 @@ class ClosedForm:
             self.near_axes,
             Presence.by_axis(index, shape),
         )
-        kept = update_similarities(self.similarities, index, fitted._residuals_at, shape, members)
+        kept = update_similarities(self.similarities, index, fitted.residuals_at, shape, members)
         return fitted if kept is None else fitted.with_similarities(kept)
 
-    def _residuals_at(self, cells: Tensor) -> Tensor:
-        """What the fine factors leave of some cells, by position: (C,)."""
-        return self.values[cells] - self.fine.predict_mean(self.index[cells])
-
-    def _updated_features(
-        self, changed: SolvedMembers, size: int, side: SideInformation
-    ) -> Tensor:
+    def _updated_features(self, changed: SolvedMembers, size: int, side: SideInformation) -> Tensor:
         """Return the features of all members: changed and new ones are described again."""
         assert self.pattern is not None
         axis, members = changed.sums.axis, changed.members

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.regression import Block
+from exchangeable.baselines.sweeps import fit_noise_ratios, sweep
 from exchangeable.baselines.variational import (
     START_PRECISION_WITH_FEATURES,
     START_WITH_FEATURES,
@@ -32,6 +33,10 @@ both, features of noise do harm; with .001 for both, Douban's pattern is switche
 MIN_CELLS_PER_FACTOR = 5
 """Cells that members have on average for each factor. With fewer, false factors stay on, which
 move with every cell that comes."""
+
+MAX_REFITTED_CELLS = 1 << 22
+"""Cells up to which models are fitted again to all cells once the trust is found. Of more the 8,000
+held-out ones are too few to change anything."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Schedule:
     warm: bool
     """Whether the fit to all cells starts from that to most, and similarities found with most cells
     serve all. In a small table they would depend on which cells were held out."""
+    keeps: bool = False
+    """Whether the fit to most cells serves as that to all."""
 
     @classmethod
     def of(cls, cells: int) -> Schedule:
@@ -59,7 +66,9 @@ class Schedule:
             return cls(Sweeps(12, 6), Sweeps(12, 6), warm=False)
         if cells <= 500_000:
             return cls(Sweeps(8, 4), Sweeps(2, 2), warm=True)
-        return cls(Sweeps(4, 2), Sweeps(0, 2), warm=True)
+        if cells <= MAX_REFITTED_CELLS:
+            return cls(Sweeps(4, 2), Sweeps(0, 2), warm=True)
+        return cls(Sweeps(4, 4), Sweeps(0, 0), warm=True, keeps=True)
 
 
 class Regressors(NamedTuple):
@@ -79,7 +88,6 @@ class Regressors(NamedTuple):
 
 
 def fit_factors(
-    index: Tensor,
     values: Tensor,
     sums: Sequence[MemberSums],
     features: Sequence[Regressors],
@@ -96,7 +104,7 @@ def fit_factors(
             biases,
             sums,
             values,
-            limit_rank(index, rank) if values.any() else 0,
+            limit_rank(sums, rank) if values.any() else 0,
             START_WITH_FEATURES,
             START_PRECISION_WITH_FEATURES,
         )
@@ -106,24 +114,24 @@ def fit_factors(
     if coarse.layout == fine.layout:
         coarse = fine
     fits = [
-        partial(_sweep, each, sums, index, values, sweeps, warm=warm)
+        partial(_sweep, each, sums, values, sweeps, warm=warm)
         for each in ((fine,) if coarse is fine else (fine, coarse))
     ]
-    run_all(fits, len(values), values.device)
+    # Processes exchange sums in one sequence, which threads would not keep to.
+    run_all(fits, len(values) if sums[0].processes.size == 1 else 0, values.device)
     return fine, coarse
 
 
-def limit_rank(index: Tensor, rank: int) -> int:
+def limit_rank(sums: Sequence[MemberSums], rank: int) -> int:
     """Limit the rank: a member has a vector for each other axis, all to be found from its cells."""
-    members = sum(len(column.unique()) for column in index.T)
-    cells, others = index.numel() / members, max(index.shape[1] - 1, 1)
+    members, order = sum(len(each.with_cells) for each in sums), len(sums)
+    cells, others = len(sums[0]) * order / members, max(order - 1, 1)
     return min(rank, max(1, round(cells / others / MIN_CELLS_PER_FACTOR)))
 
 
 def _sweep(
     posterior: Posterior,
     sums: Sequence[MemberSums],
-    index: Tensor,
     values: Tensor,
     sweeps: Sweeps,
     *,
@@ -135,9 +143,7 @@ def _sweep(
             posterior.update_prior(each)
     for _ in range(sweeps.even):
         sweep(posterior, sums, values)
-    posterior.fit_noise_ratios(index, values)
-    weights = posterior.cell_weights(index)
-    assert weights is not None
-    weighted = [each.weighted(weights) for each in sums]
+    fit_noise_ratios(posterior, sums[0], values)
+    weighted = [each.weighted(posterior.member_weights) for each in sums]
     for _ in range(sweeps.uneven):
         sweep(posterior, weighted, values)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from exchangeable.prior.closed_form import BIASES, ClosedForm
+from exchangeable.baselines.base import chunks
+from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.baselines.posterior import Posterior
+from exchangeable.prior.closed_form import ClosedForm
+from exchangeable.prior.closed_form_fit import BIASES, fit_closed_form
 from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import USUAL_NEARBY, Estimates, usual_weights
 from exchangeable.prior.factor_fit import Schedule
 from exchangeable.prior.side_information import SideInformation
+from exchangeable.prior.summed_similarity import is_summed
 from exchangeable.prior.trust import FOLDS, Trial, Trust, find_trust, is_gain, pseudo_random_shares
+from exchangeable.runtime.processes import ALONE, Processes
 
 MIN_PARTS = 10
 """Parts of the cells at least: trust is found on one or more that models were not fitted to."""
@@ -40,6 +48,10 @@ class Holdout:
     """What the models estimate of these."""
 
 
+CELLS_PER_DRAW = 1 << 22
+"""Cells at a time, of which some are drawn to be held out."""
+
+
 def fit_models(
     index: Tensor,
     values: Tensor,
@@ -47,28 +59,31 @@ def fit_models(
     rank: int,
     budget: float,
     side: SideInformation,
+    processes: Processes = ALONE,
 ) -> tuple[ClosedForm, Trust, tuple[Holdout, ...]]:
     """Fit all models, to most cells first, to find the trust in each."""
-    biases = BIASES.posterior_of(index, values, shape)
-    divisions = max(MIN_PARTS, math.ceil(len(values) / MAX_PART))
-    shares = divisions * pseudo_random_shares(values - biases.predict_mean(index))
-    parts = min(math.ceil(TARGET_HELD_OUT / len(values) * divisions), MAX_HOLDOUTS)
-    masks = [shares.long() == part for part in range(parts)]
-    masks = [mask for mask in masks if mask.any() and not mask.all()]
+    sums = MemberSums.by_axis(index, shape, processes)
+    biases = BIASES.by_sums(sums, values)
+    draws = _draw_parts(index, values, biases)
+    masks = [draw.mask for draw in draws]
     schedule = Schedule.of(len(values))
-    fit = partial(ClosedForm.fit, shape=shape, rank=rank, comparison_budget=budget)
+    fit = partial(fit_closed_form, index, values, rank=rank, side=side, comparison_budget=budget)
+    keeps = schedule.keeps and is_summed(len(values), side, len(shape))
     drift = _find_drift(index, values, shape, side, masks[0]) if masks else None
     with_drift = drift is not None
     near_axes = tuple(range(len(shape))) if masks and side.times is not None else ()
     holdouts: list[Holdout] = []
     trials: list[Trial] = []
-    for mask in masks:
-        seen = index[~mask], values[~mask]
+    for draw in draws:
         if with_drift and holdouts:
-            drift = _fit_drift(*seen, shape, side.take(~mask))
+            seen = index[~draw.mask], values[~draw.mask]
+            drift = _fit_drift(*seen, shape, side.take(~draw.mask))
+        others = [each.without(draw.mask) for each in sums]
+        if keeps and draw is draws[-1]:
+            sums = others  # those of all cells are not needed again
         fitted = fit(
-            *seen,
-            side=side.take(~mask),
+            sums=others,
+            held_out=draw.mask,
             biases=biases.forget_members(),
             drift=drift,
             near_axes=near_axes,
@@ -76,19 +91,21 @@ def fit_models(
         )
         if schedule.warm:
             fitted.compare_all()
-        trial, estimates, cells = _try(fitted, index, values, side, mask, shares)
+        trial, estimates, cells = _try(fitted, index, values, side, draw)
         if not holdouts:
             near_axes = _find_near_axes(trial, estimates)
             estimates = estimates.only_near(near_axes)
             trial = replace(trial, estimates=estimates.columns)
             fitted = fitted.only_near(near_axes)
-        holdouts.append(Holdout(mask, fitted, cells, trial.fold, estimates))
+        holdouts.append(Holdout(draw.mask, fitted, cells, trial.fold, estimates))
         trials.append(trial)
+    usual = usual_weights(len(shape), biases.means[0])
+    trust = find_trust(Trial.joined(trials), *usual) if trials else Trust(usual[0])
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
+    if start is not None and keeps:
+        return start, trust, tuple(holdouts)
     fitted = fit(
-        index,
-        values,
-        side=side,
+        sums=sums,
         biases=biases,
         drift=_fit_drift(index, values, shape, side) if with_drift else None,
         near_axes=near_axes,
@@ -97,9 +114,38 @@ def fit_models(
     )
     if start is not None:
         fitted = fitted.with_similarities_of(start)
-    usual = usual_weights(len(shape), values)
-    trust = find_trust(Trial.joined(trials), *usual) if trials else Trust(usual[0])
     return fitted, trust, tuple(holdouts)
+
+
+class _Draw(NamedTuple):
+    """Cells drawn to be held out."""
+
+    mask: Tensor  # (E,) bool
+    shares: Tensor  # (H,), pseudo-random, of these cells
+
+
+def _draw_parts(index: Tensor, values: Tensor, biases: Posterior) -> list[_Draw]:
+    """Draw the parts of the cells that models are tried on, by what biases leave of them."""
+
+    def residuals(part: slice) -> Tensor:
+        mean = biases.predict_mean(index[part])
+        return values[part].to(mean) - mean
+
+    cells = len(values)
+    divisions = max(MIN_PARTS, math.ceil(cells / MAX_PART))
+    parts = min(math.ceil(TARGET_HELD_OUT / cells * divisions), MAX_HOLDOUTS)
+    blocks = list(chunks(cells, CELLS_PER_DRAW))
+    total = sum(float(residuals(block).square().sum()) for block in blocks)
+    masks = [torch.zeros(cells, dtype=torch.bool, device=index.device) for _ in range(parts)]
+    drawn: list[list[Tensor]] = [[] for _ in range(parts)]
+    for block in blocks:
+        shares = divisions * pseudo_random_shares(residuals(block), math.sqrt(total / cells))
+        for part, mask in enumerate(masks):
+            chosen = shares.long() == part
+            mask[block] = chosen
+            drawn[part].append(shares[chosen])
+    draws = [_Draw(mask, torch.cat(each)) for mask, each in zip(masks, drawn, strict=True)]
+    return [draw for draw in draws if draw.mask.any() and not draw.mask.all()]
 
 
 def _fit_drift(
@@ -137,18 +183,15 @@ def _find_near_axes(trial: Trial, estimates: Estimates) -> tuple[int, ...]:
 
 
 def _try(
-    fitted: ClosedForm,
-    index: Tensor,
-    values: Tensor,
-    side: SideInformation,
-    mask: Tensor,
-    shares: Tensor,
+    fitted: ClosedForm, index: Tensor, values: Tensor, side: SideInformation, draw: _Draw
 ) -> tuple[Trial, Estimates, Tensor]:
     """Predict held-out cells, some of them if they are many; also return their positions."""
-    late = shares[mask] % 1  # uniform in [0, 1)
-    cells = mask.nonzero().squeeze(1)[late <= TARGET_HELD_OUT / max(len(late), 1)]
+    late = draw.shares % 1  # uniform in [0, 1)
+    some = late <= TARGET_HELD_OUT / max(len(late), 1)
+    cells = draw.mask.nonzero().squeeze(1)[some]
     times = None if side.times is None else side.times[cells]
     estimates = fitted.estimates(index[cells], times)
-    fold = (FOLDS * ((1000 * shares[cells]) % 1)).long()
-    trial = Trial(values[cells], estimates.base, estimates.columns, estimates.variances, fold)
+    fold = (FOLDS * ((1000 * draw.shares[some]) % 1)).long()
+    truth = values[cells].to(estimates.base)
+    trial = Trial(truth, estimates.base, estimates.columns, estimates.variances, fold)
     return trial, estimates, cells

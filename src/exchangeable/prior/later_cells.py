@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
-from exchangeable.baselines.products import SolvedMembers
 from exchangeable.baselines.reference_weights import CHANNELS, Weights
 from exchangeable.baselines.similarity import Similarity
+from exchangeable.baselines.solved_members import SolvedMembers
 from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
 from exchangeable.prior.new_members import NewMembersSimilarity
 
@@ -94,7 +94,8 @@ def update_similarities(
     ``changed`` are the members of each axis with changed cells.
     """
     updated = []
-    for each, members in zip(similarities, changed, strict=True):
+    every: Sequence[Similarity | UpdatedSimilarity | NewMembersSimilarity] = similarities
+    for each, members in zip(every, changed, strict=True):
         assert not isinstance(each, NewMembersSimilarity), "new members cannot be changed"
         one = update_similarity(each, index, residuals, shape, members)
         if one is None:

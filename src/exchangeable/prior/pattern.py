@@ -21,7 +21,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.products import MemberSums
+from exchangeable.baselines.cell_parts import CellPart
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.singular_vectors import TOLERANCE, PairTable, leading_vectors
 
 VECTORS = 32
@@ -86,7 +87,7 @@ class Pattern:
             if other != axis:
                 vectors = self._scaled_vectors[other, axis]
                 # Members that came later have no vectors, and their cells count for nothing here.
-                later = max(0, sums.needed_rows[other] - len(vectors))
+                later = sums.rows_missing(other, vectors)
                 if later:
                     vectors = torch.nn.functional.pad(vectors, (0, 0, 0, later))
                 total = sums.over(other, vectors)
@@ -101,10 +102,13 @@ def _decompose(sums: Sequence[MemberSums], pair: tuple[int, int], count: int) ->
     """Find the leading singular vectors but the first of the pattern of two axes: (N, K) each."""
     count = min(count, min(len(sums[axis].with_cells) for axis in pair) // MEMBERS_PER_VECTOR)
     if count < 1:
-        like = sums[0].columns
+        like = sums[0].sizes
         return [like.new_zeros((sums[axis].members, 0), dtype=torch.float64) for axis in pair]
     scales = [(sums[axis].sizes + 1.0).double().rsqrt() for axis in pair]
-    ones = scales[0].new_ones(len(sums[0]))
+
+    def ones(part: CellPart) -> Tensor:
+        return torch.ones(len(part), device=sums[0].device)
+
     # One more than is kept shows whether the last is tied: then it is left out, since its
     # rotation would depend on how members are numbered.
     left, values, right = leading_vectors(PairTable.of(sums, pair, ones, scales), count + 2)

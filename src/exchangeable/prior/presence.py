@@ -29,9 +29,12 @@ class Presence:
     @classmethod
     def by_axis(cls, index: Tensor, shape: tuple[int, ...]) -> tuple[Presence, ...]:
         """Find the members of every axis that have cells (E, D)."""
-        sizes = [
-            column.bincount(minlength=size) for column, size in zip(index.T, shape, strict=True)
-        ]
+        pairs = zip(index.T, shape, strict=True)
+        return cls.of_sizes([column.bincount(minlength=size) for column, size in pairs])
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[Tensor]) -> tuple[Presence, ...]:
+        """Find the members of every axis that have cells by their numbers of these, (N,) each."""
         return tuple(cls(pad(each > 0, (0, 1)), share_of_newcomers(each)) for each in sizes)
 
     def for_new_members(self, member: Tensor, count: int) -> Presence:

@@ -24,12 +24,16 @@ from exchangeable.prior.estimates import Estimates, usual_weights
 from exchangeable.prior.fit import TARGET_HELD_OUT, Holdout, fit_models
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.trust import Trust, pseudo_random_shares
+from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.threads import run_all
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
 
 CELLS_PER_ESTIMATE = 1 << 20
 """Cells whose channels are computed at a time; each takes some hundred bytes meanwhile."""
+
+MIN_NARROW_CELLS = 1 << 24
+"""Cells from which on their values are kept with seven digits."""
 
 CELLS_PER_LOCATION = {"cpu": 1 << 16, "cuda": 1 << 21}
 """Cells whose locations on a bounded scale are computed at a time, by the device."""
@@ -57,17 +61,21 @@ class Prior:
         rank: int,
         comparison_budget: float = math.inf,
         side: SideInformation = NO_SIDE_INFORMATION,
+        processes: Processes = ALONE,
     ) -> Prior:
         """Fit to observed values (E, 1); ``rank`` factors at most, fewer where cells are few.
 
-        ``comparison_budget`` limits table entries times compared members.
+        ``comparison_budget`` limits table entries times compared members. Every process has all
+        cells, and computes its share of the sums over them.
         """
         values, index = _standardise(observed, stats), observed.support.index
         if not len(values):
             usual, _ = usual_weights(len(observed.shape), values)
             return cls(stats, ClosedForm.empty(observed.shape, index, values), Trust(usual))
         with torch.no_grad():
-            fit = fit_models(index, values, observed.shape, rank, comparison_budget, side)
+            fit = fit_models(
+                index, values, observed.shape, rank, comparison_budget, side, processes
+            )
         return cls(stats, *fit)
 
     def without(self, holdout: Holdout, fold: int | None = None) -> Prior:
@@ -125,7 +133,7 @@ class Prior:
         trials = trials or [(torch.arange(len(every.values), device=every.index.device), every)]
         positions, channels = [], []
         for cells, fitted in trials:
-            shares = pseudo_random_shares(every.residuals[cells])
+            shares = pseudo_random_shares(every.residuals_at(cells))
             some = cells[shares.argsort(stable=True)[:TARGET_HELD_OUT]]
             at = None if times is None else times[some]
             estimates = fitted.estimates_of_unseen(every.index[some], axes, at)
@@ -205,6 +213,15 @@ class TimedPrior:
     def __call__(self, index: Tensor) -> Tensor:
         return self.prior(index, self.times)
 
+    def part(self, cells: slice) -> TimedPrior:
+        """Return the prior of some of these cells."""
+        return replace(self, times=None if self.times is None else self.times[cells])
+
 
 def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:
-    return stats.standardise(observed.values.squeeze(1).double())
+    """Return the values (E,) in deviations, of large tables with seven digits."""
+    values = observed.values.squeeze(1)
+    narrow = len(values) >= MIN_NARROW_CELLS
+    if not narrow:
+        return stats.standardise(values.double())
+    return torch.cat([stats.standardise(part).float() for part in values.split(CELLS_PER_ESTIMATE)])

@@ -119,11 +119,13 @@ def is_gain(gain: Tensor) -> bool:
     return float(gain.mean()) > MIN_GAIN * error
 
 
-def pseudo_random_shares(residuals: Tensor) -> Tensor:
+def pseudo_random_shares(residuals: Tensor, spread: float | None = None) -> Tensor:
     """Return pseudo-random numbers in [0, 1): late digits of the biases' residuals, (E,).
 
-    So they do not depend on how members are numbered or cells are ordered.
+    So they do not depend on how members are numbered or cells are ordered. ``spread`` is the root
+    of their mean square, where these are not all residuals.
     """
-    spread = residuals.square().mean().sqrt().clamp(min=torch.finfo(residuals.dtype).tiny)
+    root = float(residuals.square().mean().sqrt()) if spread is None else spread
+    root = max(root, torch.finfo(residuals.dtype).tiny)
     # A power of two, which stays as it is when a cell comes: digits of others stay, too.
-    return (1e4 * residuals.abs() / 2 ** spread.log2().floor()) % 1
+    return (1e4 * residuals.abs() / 2.0 ** math.floor(math.log2(root))) % 1

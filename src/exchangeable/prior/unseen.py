@@ -9,14 +9,15 @@ has in its own prediction, and r what the prediction leaves of its vector,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.factorization import cell_means
+from exchangeable.baselines.factorization import mean_over_cells
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.products import MemberSums
 
 NEW_MEMBERS = 0.03
 """Share of queries that are expected to be of members that newly come. With .06 cells of
@@ -57,15 +58,18 @@ def _shifts(posterior: Posterior, axis: int, members: Tensor) -> tuple[Tensor, T
     return shifts, regression.variances(members) + a * shared.square() / (1 - own)
 
 
-def settle_empty_members(posterior: Posterior, sums: MemberSums, values: Tensor) -> None:
+def settle_empty_members(
+    posterior: Posterior, axis: int, by_axis: Sequence[MemberSums], mean: float
+) -> None:
     """Give members without cells their prior: a member drawn by its cells, or an average one.
 
     One that newly comes is as likely to be any as it will have cells, and on average it will
-    have the values (E,) that others have: of what is observed, members choose what suits them,
+    have the values that others have, whose ``mean`` is given: of what is observed, members choose what suits them,
     which products of average vectors do not show. Given features shift the mean, and the
     uncertainty of their weights counts.
     """
-    axis, sizes = sums.axis, sums.sizes
+    sums = by_axis[axis]
+    sizes = sums.sizes
     share = (sizes / sizes.sum()).to(posterior.means[axis])
     heavy = share_of_newcomers(sizes)
     means, spread = posterior.means[axis][:-1], posterior.covariances[axis][:-1]
@@ -74,8 +78,8 @@ def settle_empty_members(posterior: Posterior, sums: MemberSums, values: Tensor)
     centre = heavy * (share @ away)
     tables = list(posterior.means)
     tables[axis] = centre.expand_as(means) if known is None else centre + known[:-1]
-    expected = cell_means(posterior.layout, sums.index, tables, range(posterior.layout.order))
-    centre[0] += heavy * (values.mean() - posterior.mean - expected.mean())
+    expected = mean_over_cells(posterior.layout, by_axis, tables)
+    centre[0] += heavy * (mean - posterior.mean - expected)
     second = share @ ((away - centre) ** 2 + spread.diagonal(dim1=1, dim2=2))
     empty = sums.without_cells
     posterior.means[axis][empty] = centre if known is None else centre + known[empty]

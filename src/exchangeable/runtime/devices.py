@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import numbers
 import os
 import re
@@ -50,6 +51,16 @@ def used_memory(device: torch.device) -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):  # not Linux: not known
         return 0
+
+
+def release_memory(device: torch.device) -> None:
+    """Give memory that was freed back to the system, so that it does not count as used."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 def parse_size(size: str | float | None) -> int | None:

@@ -106,7 +106,8 @@ def run_all(tasks: Sequence[Callable[[], T]], cells: int, device: torch.device) 
     def run(task: Callable[[], T]) -> T:
         torch.set_num_threads(1)  # every thread has settings of its own
         _worker.busy = True
-        with torch.set_grad_enabled(grad), torch.inference_mode(inference), narrow():
+        # Gradients last: inference_mode(False) turns them on.
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), narrow():
             return task()
 
     before = torch.get_num_threads()
@@ -118,4 +119,7 @@ def run_all(tasks: Sequence[Callable[[], T]], cells: int, device: torch.device) 
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the cores for one of the processes of a job on this machine."""
+    affine = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

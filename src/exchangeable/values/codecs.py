@@ -31,6 +31,8 @@ Encoding = Literal["one-hot", "scale-free"]
 MAX_ONE_HOT_LEVELS = 20
 """With more levels, neighbouring ones have too few cells to be learned apart."""
 _MAX_KNOTS = 257
+MIN_COUNTED = 1 << 20
+"""Values on levels from which on their quantiles come from counts: sorting 100 million takes 10 s."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class ValueStats:
         """Compute the statistics; without any values, those of a standard normal."""
         if not len(values):
             return cls(scale, 0.0, 1.0, (0.0,))
-        knots = np.quantile(values, np.linspace(0, 1, min(_MAX_KNOTS, len(values))))
+        shares = np.linspace(0, 1, min(_MAX_KNOTS, len(values)))
+        knots = _quantiles(values, shares, scale.levels)
         deviation = float(values.std())
         # Rounding errors of equal values must not be scaled up to deviations of 1.
         rounding = 1e-12 * float(np.abs(values).max())
@@ -70,6 +73,25 @@ class ValueStats:
             return torch.zeros_like(values)
         last, first = _rank(knots, values, right=True), _rank(knots, values, right=False)
         return (last + first) / (len(knots) - 1) - 1
+
+
+def _quantiles(
+    values: NDArray[np.float64], shares: NDArray[np.float64], levels: tuple[float, ...]
+) -> NDArray[np.float64]:
+    """Return the quantiles of values: of many that are on levels from the counts of these."""
+    if not levels or len(values) < MIN_COUNTED:
+        return np.quantile(values, shares)
+    counts = np.zeros(len(levels), dtype=np.int64)
+    for first in range(0, len(values), MIN_COUNTED):
+        at = np.searchsorted(levels, values[first : first + MIN_COUNTED])
+        counts += np.bincount(at, minlength=len(levels))[: len(levels)]
+    ends, place = counts.cumsum(), shares * (len(values) - 1)
+    below = np.floor(place).astype(np.int64)
+    low, high = (
+        np.asarray(levels)[np.searchsorted(ends, np.minimum(n, len(values) - 1), side="right")]
+        for n in (below, below + 1)
+    )
+    return low + (place - below) * (high - low)
 
 
 def _rank(knots: Tensor, values: Tensor, *, right: bool) -> Tensor:

@@ -1,0 +1,159 @@
+"""Parts of the cells of a table, sorted by their members on an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from exchangeable.baselines.products import sparse_rows
+from exchangeable.runtime.processes import Processes
+
+PART_CELLS = 1 << 19
+"""Cells of a part, but whole members of the first axis: a few thousand of these."""
+
+MAX_FEW_CELLS = 1 << 12
+"""Cells of a single member up to which their rows are copied, which is faster than a product with a
+sparse matrix."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellPart:
+    """Some of the cells, sorted by their members on one axis."""
+
+    axis: int
+    first: int
+    """The first of the members; others follow without a gap."""
+    starts: Tensor  # (n + 1,) int32, where the cells of each member begin
+    others: tuple[Tensor | None, ...]  # (S,) int32 by axis; None for the axis itself
+    positions: slice | Tensor  # (S,) int32, of the sorted cells among all
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def members(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def own(self) -> Tensor:
+        """The members of the cells on the axis itself: (S,) int32."""
+        numbers = torch.arange(
+            self.first, self.first + self.members, dtype=torch.int32, device=self.starts.device
+        )
+        return numbers.repeat_interleave(self.starts.diff())
+
+    def column(self, axis: int) -> Tensor:
+        """Return the coordinates of the cells on an axis: (S,) int32."""
+        column = self.others[axis]
+        return self.own if column is None else column
+
+    @property
+    def index(self) -> Tensor:
+        """The coordinates of the cells: (S, D) int32, a view of contiguous columns."""
+        return torch.stack([self.column(axis) for axis in range(len(self.others))]).T
+
+    def take(self, values: Tensor) -> Tensor:
+        """Return the numbers of these cells (S,) of those of all cells (E,)."""
+        return values[self.positions]
+
+    def sum_rows(self, other: int, weights: Tensor, table: Tensor) -> Tensor:
+        """Sum rows of ``table`` (N', K) or (N',), of another axis, times weights (S,): (n, ...)."""
+        columns = self.others[other]
+        assert columns is not None, "an axis sums rows of others"
+        if self.members == 1 and len(columns) <= MAX_FEW_CELLS:
+            return weights[None] @ table[columns]
+        shape = (self.members, len(table))
+        if len(columns) > shape[0] * shape[1]:  # repeated entries, more than cuSPARSE takes
+            rows = table[columns]
+            rows = weights[:, None] * rows if rows.ndim == 2 else weights * rows
+            return torch.segment_reduce(rows, "sum", offsets=self.starts.long(), axis=0)
+        return sparse_rows(self.starts, columns, weights, shape) @ table
+
+    def sum_cells(self, values: Tensor) -> Tensor:
+        """Sum numbers of the cells (S,) by member: (n,)."""
+        every = torch.arange(len(values), dtype=torch.int32, device=values.device)
+        shape = (self.members, len(values))
+        return sparse_rows(self.starts, every, values, shape) @ torch.ones_like(values)
+
+    def without(self, mask: Tensor) -> CellPart:
+        """Return the cells that are not in a mask of all cells (E,)."""
+        kept = ~mask[self.positions]
+        counts = torch.cat([self.starts.new_zeros(1), kept.cumsum(0, dtype=torch.int32)])
+        if isinstance(self.positions, slice):
+            positions = torch.arange(
+                self.positions.start, self.positions.stop, dtype=torch.int32, device=mask.device
+            )
+        else:
+            positions = self.positions
+        return CellPart(
+            self.axis,
+            self.first,
+            counts[self.starts.long()],
+            tuple(None if column is None else column[kept] for column in self.others),
+            positions[kept],
+        )
+
+
+CellValues = Callable[[CellPart], Tensor]
+"""Gives a number for each cell of a part: (S,)."""
+
+
+def cut(column: Tensor, members: int, processes: Processes) -> tuple[list[int], Tensor | None]:
+    """Cut cells sorted by their members (E,) into parts of whole members.
+
+    Return where the parts of this process begin and end, and the positions of the sorted cells;
+    None if they came sorted.
+    """
+    permutation = None
+    if not bool((column[1:] >= column[:-1]).all()):
+        permutation = column.int().argsort(stable=True).int()
+    ends = column.bincount(minlength=members).cumsum(0)
+    first, last = (_next_end(ends, each) for each in processes.share(len(column)))
+    limits = [first]
+    while limits[-1] < last:
+        limits.append(min(max(_next_end(ends, limits[-1] + PART_CELLS), limits[-1] + 1), last))
+    return limits if len(limits) > 1 else [first, first], permutation
+
+
+def _next_end(ends: Tensor, cells: int) -> int:
+    """Return the end of the member's cells in which so many cells end."""
+    if cells == 0:
+        return 0
+    return int(ends[min(int(torch.searchsorted(ends, cells)), len(ends) - 1)])
+
+
+def parts_of(
+    index: Tensor, shape: Sequence[int], cells: slice, permutation: Tensor | None
+) -> list[CellPart]:
+    """Sort some cells by their members on each axis."""
+    where = cells if permutation is None else permutation[cells]
+    columns = [column.int() for column in index[where].T]
+    parts = []
+    for axis, size in enumerate(shape):
+        first, last = 0, size
+        if axis == 0 and len(columns[0]):
+            first, last = int(columns[0].min()), int(columns[0].max()) + 1
+        parts.append(sorted_part(columns, axis, where, first, last - first))
+    return parts
+
+
+def sorted_part(
+    columns: Sequence[Tensor], axis: int, positions: slice | Tensor, first: int, members: int
+) -> CellPart:
+    """Sort cells by their members on an axis, which are numbered from ``first`` on."""
+    key = columns[axis]
+    sizes = (key - first if first else key).bincount(minlength=members)
+    starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
+    if bool((key[1:] >= key[:-1]).all()):
+        kept = [None if at == axis else column.contiguous() for at, column in enumerate(columns)]
+        return CellPart(axis, first, starts, tuple(kept), positions)
+    permutation = key.argsort(stable=True)
+    kept = [None if at == axis else column[permutation] for at, column in enumerate(columns)]
+    if isinstance(positions, slice):
+        positions = (permutation + positions.start).int()
+    else:
+        positions = positions[permutation]
+    return CellPart(axis, first, starts, tuple(kept), positions)

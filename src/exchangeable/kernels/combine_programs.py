@@ -46,12 +46,17 @@ def read_cells(
     channel = tl.arange(0, OUT_WIDE)
     there = channel < OUT
     own_1, own_2 = _halves(values, own, K, WIDE, OUT, OUT_WIDE, GATED)
+    groups = _groups(ids, tl.program_id(0), cells, NUMBER, CELLS)
     for tile in range(tl.program_id(0), tl.cdiv(cells, CELLS), tl.num_programs(0)):
         inside = tile * CELLS + tl.arange(0, CELLS) < cells
-        _, _, _, y_1, y_2, _ = _linear_and_norm(
-            values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
-            NUMBER, K, WIDE, OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, EXTRA, NORM, FAR,
-            PRECISION,
+        value = _tile(values, tile, inside, K, WIDE, CELLS)
+        terms = _terms(
+            tables, extra, groups, tile, inside, NUMBER, OUT, OUT_WIDE, CELLS, GATED, EXTRA, FAR
+        )
+        groups = _groups(ids, tile + tl.num_programs(0), cells, NUMBER, CELLS)
+        _, _, y_1, y_2, _ = _linear_and_norm(
+            value, own_1, own_2, constant, terms, gamma, beta, eps,
+            OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, NORM, PRECISION,
         )  # fmt: skip
         if GATED:
             y_1 = y_1 * y_2 * tl.sigmoid(y_2)
@@ -63,7 +68,7 @@ def read_cells(
             y_1 = y_1 * _row(kept, channel, there)
         valid = inside[:, None] & there[None, :]
         if RESIDUAL:
-            y_1 += _tile(values, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
+            y_1 += value.to(tl.float32)
         pointers = _pointers(out, tile, OUT, OUT_WIDE, CELLS)
         tl.store(pointers, y_1.to(out.dtype.element_ty), mask=valid)
 
@@ -127,15 +132,21 @@ def read_gradient(
     d_gamma_2 = tl.zeros([16, OUT_WIDE], tl.float32)
     d_beta_1 = tl.zeros([16, OUT_WIDE], tl.float32)
     d_beta_2 = tl.zeros([16, OUT_WIDE], tl.float32)
+    groups = _groups(ids, program, cells, NUMBER, CELLS)
     for tile in range(program, tl.cdiv(cells, CELLS), tl.num_programs(0)):
         inside = tile * CELLS + tl.arange(0, CELLS) < cells
-        value, z_1, z_2, y_1, y_2, scale = _linear_and_norm(
-            values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
-            NUMBER, K, WIDE, OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, EXTRA, NORM, FAR,
-            PRECISION,
+        value = _tile(values, tile, inside, K, WIDE, CELLS)
+        slope = _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS)
+        terms = _terms(
+            tables, extra, groups, tile, inside, NUMBER, OUT, OUT_WIDE, CELLS, GATED, EXTRA, FAR
+        )
+        groups = _groups(ids, tile + tl.num_programs(0), cells, NUMBER, CELLS)
+        z_1, z_2, y_1, y_2, scale = _linear_and_norm(
+            value, own_1, own_2, constant, terms, gamma, beta, eps,
+            OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, NORM, PRECISION,
         )  # fmt: skip
         # Backward through dropout, activation and norm.
-        d_1 = _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
+        d_1 = slope.to(tl.float32)
         if KEPT:
             d_1 = d_1 * _row(kept, channel, there)
         if GATED:
@@ -182,7 +193,7 @@ def read_gradient(
         if PRODUCT:
             d_value = tl.zeros([CELLS, WIDE], tl.float32)
             if RESIDUAL:
-                d_value += _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
+                d_value += slope.to(tl.float32)
             d_value = tl.dot(half_1, tl.trans(own_1), d_value, input_precision=PRECISION)
             if GATED:
                 d_value = tl.dot(half_2, tl.trans(own_2), d_value, input_precision=PRECISION)
@@ -210,32 +221,23 @@ def read_gradient(
 
 @jit
 def _linear_and_norm(
-    values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
-    NUMBER: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr,
-    OUT_WIDE: tl.constexpr, CELLS: tl.constexpr, GATED: tl.constexpr, PRODUCT: tl.constexpr,
-    CONSTANT: tl.constexpr, EXTRA: tl.constexpr, NORM: tl.constexpr, FAR: tl.constexpr,
-    PRECISION: tl.constexpr,
+    value, own_1, own_2, constant, terms, gamma, beta, eps,
+    OUT: tl.constexpr, OUT_WIDE: tl.constexpr, CELLS: tl.constexpr, GATED: tl.constexpr,
+    PRODUCT: tl.constexpr, CONSTANT: tl.constexpr, NORM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Return values; normalised z and y = z * gamma + beta in two halves; and z's scale.
+    """Return normalised z and y = z * gamma + beta in two halves; and z's scale.
 
     Without gates the second half is the first, and without a norm y is z.
     """
     ALL: tl.constexpr = 2 * OUT if GATED else OUT
     channel = tl.arange(0, OUT_WIDE)
     there = channel < OUT
-    value = _tile(values, tile, inside, K, WIDE, CELLS)
-    z_1 = _sum_terms(
-        constant, ids, tables, extra, tile, inside, channel, 0, there,
-        NUMBER, ALL, CELLS, OUT_WIDE, CONSTANT, EXTRA, FAR,
-    )  # fmt: skip
+    z_1 = _sum_terms(terms, constant, 0, 2 if GATED else 1, OUT, OUT_WIDE, CELLS, CONSTANT)
     if PRODUCT:
         z_1 = tl.dot(value, own_1, z_1, input_precision=PRECISION)
     z_2 = z_1
     if GATED:
-        z_2 = _sum_terms(
-            constant, ids, tables, extra, tile, inside, channel, OUT, there,
-            NUMBER, ALL, CELLS, OUT_WIDE, CONSTANT, EXTRA, FAR,
-        )  # fmt: skip
+        z_2 = _sum_terms(terms, constant, 1, 2, OUT, OUT_WIDE, CELLS, CONSTANT)
         if PRODUCT:
             z_2 = tl.dot(value, own_2, z_2, input_precision=PRECISION)
     y_1, y_2, scale = z_1, z_2, 1.0
@@ -255,29 +257,61 @@ def _linear_and_norm(
         y_1 = z_1 * _row(gamma, channel, there) + _row(beta, channel, there)
         if GATED:
             y_2 = z_2 * _row(gamma + OUT, channel, there) + _row(beta + OUT, channel, there)
-    return value, z_1, z_2, y_1, y_2, scale
+    return z_1, z_2, y_1, y_2, scale
+
+
+@jit
+def _groups(ids, tile, cells, NUMBER: tl.constexpr, CELLS: tl.constexpr):
+    """Load the groups of a tile's cells, by grouping: (CELLS,) each.
+
+    Loaded a tile ahead: the rows of the groups must not wait for them.
+    """
+    cell = tile * CELLS + tl.arange(0, CELLS)
+    groups = ()
+    for i in tl.static_range(NUMBER):
+        groups = groups + (tl.load(ids[i] + cell, mask=cell < cells, other=0),)
+    return groups
+
+
+@jit
+def _terms(
+    tables, extra, groups, tile, inside,
+    NUMBER: tl.constexpr, OUT: tl.constexpr, OUT_WIDE: tl.constexpr, CELLS: tl.constexpr,
+    GATED: tl.constexpr, EXTRA: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """Load the terms of z for a tile of cells, of both halves in turn: (CELLS, O') each.
+
+    All loads are issued before the first is used: one after the other they would each wait for
+    the memory.
+    """
+    ALL: tl.constexpr = 2 * OUT if GATED else OUT
+    channel = tl.arange(0, OUT_WIDE)
+    valid = inside[:, None] & (channel < OUT)[None, :]
+    terms = ()
+    for i in tl.static_range(NUMBER):
+        group = groups[i].to(tl.int64) if FAR else groups[i]
+        for half in tl.static_range(2 if GATED else 1):
+            offset = group[:, None] * ALL + half * OUT + channel[None, :]
+            terms = terms + (tl.load(tables[i] + offset, mask=valid, other=0.0),)
+    if EXTRA:
+        for half in tl.static_range(2 if GATED else 1):
+            pointers = _pointers(extra + half * OUT, tile, ALL, OUT_WIDE, CELLS)
+            terms = terms + (tl.load(pointers, mask=valid, other=0.0),)
+    return terms
 
 
 @jit
 def _sum_terms(
-    constant, ids, tables, extra, tile, inside, channel, first, there,
-    NUMBER: tl.constexpr, ALL: tl.constexpr, CELLS: tl.constexpr, OUT_WIDE: tl.constexpr,
-    CONSTANT: tl.constexpr, EXTRA: tl.constexpr, FAR: tl.constexpr,
+    terms, constant, half: tl.constexpr, HALVES: tl.constexpr, OUT: tl.constexpr,
+    OUT_WIDE: tl.constexpr, CELLS: tl.constexpr, CONSTANT: tl.constexpr,
 ):  # fmt: skip
-    """Sum the terms of z without the product, in the channels from ``first``: (CELLS, O')."""
+    """Sum the terms of one half of z, without the product: (CELLS, O')."""
+    channel = tl.arange(0, OUT_WIDE)
     z = tl.zeros([CELLS, OUT_WIDE], tl.float32)
-    valid = inside[:, None] & there[None, :]
-    for i in tl.static_range(NUMBER):
-        group = tl.load(ids[i] + tile * CELLS + tl.arange(0, CELLS), mask=inside, other=0)
-        if FAR:
-            group = group.to(tl.int64)
-        offset = group[:, None] * ALL + first + channel[None, :]
-        z += tl.load(tables[i] + offset, mask=valid, other=0.0).to(tl.float32)
-    if EXTRA:
-        pointers = _pointers(extra + first, tile, ALL, OUT_WIDE, CELLS)
-        z += tl.load(pointers, mask=valid, other=0.0).to(tl.float32)
+    for i in tl.static_range(half, len(terms), HALVES):
+        z += terms[i].to(tl.float32)
     if CONSTANT:
-        z += _row(constant + first, channel, there)
+        z += _row(constant + half * OUT, channel, channel < OUT)
     return z
 
 

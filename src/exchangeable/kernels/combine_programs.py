@@ -40,6 +40,7 @@ def read_cells(
     RESIDUAL: tl.constexpr,
     FAR: tl.constexpr,  # whether a table is too large for offsets of 32 bits
     PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program p: every P-th tile of cells is read, normalised and activated."""
     GATED: tl.constexpr = ACTIVATION == "gated"
@@ -47,7 +48,7 @@ def read_cells(
     there = channel < OUT
     own_1, own_2 = _halves(values, own, K, WIDE, OUT, OUT_WIDE, GATED)
     groups = _groups(ids, tl.program_id(0), cells, NUMBER, CELLS)
-    for tile in range(tl.program_id(0), tl.cdiv(cells, CELLS), tl.num_programs(0)):
+    for tile in tl.range(tl.program_id(0), tl.cdiv(cells, CELLS), tl.num_programs(0), num_stages=STAGES):
         inside = tile * CELLS + tl.arange(0, CELLS) < cells
         value = _tile(values, tile, inside, K, WIDE, CELLS)
         terms = _terms(
@@ -111,6 +112,7 @@ def read_gradient(
     OWN_SUMMED: tl.constexpr,  # and d_own,
     STORED: tl.constexpr,  # and d_z
     PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program p: gradients of ``read_cells``, which it recomputes, and partial sums of weights'."""
     GATED: tl.constexpr = ACTIVATION == "gated"
@@ -133,7 +135,7 @@ def read_gradient(
     d_beta_1 = tl.zeros([16, OUT_WIDE], tl.float32)
     d_beta_2 = tl.zeros([16, OUT_WIDE], tl.float32)
     groups = _groups(ids, program, cells, NUMBER, CELLS)
-    for tile in range(program, tl.cdiv(cells, CELLS), tl.num_programs(0)):
+    for tile in tl.range(program, tl.cdiv(cells, CELLS), tl.num_programs(0), num_stages=STAGES):
         inside = tile * CELLS + tl.arange(0, CELLS) < cells
         value = _tile(values, tile, inside, K, WIDE, CELLS)
         slope = _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from exchangeable.kernels.launch import CHUNKS, POOL_GRADIENT, launch, padded, precision, warps
+from exchangeable.kernels.launch import CHUNKS, POOL_GRADIENT, REDUCE_STAGES, launch, padded, precision, warps
 from exchangeable.kernels.runs import CHUNKS_PER_BUNDLE, Runs
 
 MAX_GROUPINGS, MAX_COLUMNS = 4, 32
@@ -166,6 +166,7 @@ def _reduce_runs(
         LARGEST=largest,
         SORTED=is_sorted,
         MASKED=writers is not None,
+        STAGES=REDUCE_STAGES,
         num_warps=warps(cells * padded(channels)),
     )
     return out
@@ -209,6 +210,7 @@ def _attend(
         MASKED=writers is not None,
         PRECISION=precision(values.dtype),
         num_warps=min(warps(cells * wide), CHUNKS[values.dtype].warps),
+        STAGES=CHUNKS[values.dtype].stages,
         num_stages=CHUNKS[values.dtype].stages,
     )
     total, *by_kind = parts
@@ -313,6 +315,7 @@ def _gradient(
         TIDY=channels == padded(channels) and heads.bit_count() == 1,
         MASKED=writers is not None,
         PRECISION=precision(dtype),
+        STAGES=tile.stages,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

@@ -26,6 +26,7 @@ def reduce_rows(
     LARGEST: tl.constexpr,
     SORTED: tl.constexpr,
     MASKED: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program p: sum or maximum of the rows from starts[p] up to starts[p + 1]."""
     piece = tl.program_id(0)
@@ -33,7 +34,7 @@ def reduce_rows(
     start, end = tl.load(starts + piece), tl.load(starts + piece + 1)
     nothing = float("-inf") if LARGEST else 0.0
     result = tl.full([CELLS, WIDE], nothing, tl.float32)
-    for at in range(start, end, CELLS):
+    for at in tl.range(start, end, CELLS, num_stages=STAGES):
         row, inside = _rows(permutation, writers, at, end, CELLS, SORTED, MASKED)
         offset = row.to(tl.int64)[:, None] * K + channel[None, :]
         valid = inside[:, None] & (channel < K)[None, :]
@@ -80,6 +81,7 @@ def attend_chunks(
     SORTED: tl.constexpr,
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program c: sum of the cells of chunk c, and their sums weighted by exp(score - peak).
 
@@ -94,7 +96,7 @@ def attend_chunks(
     peak = tl.full([COLUMNS], float("-inf"), tl.float32)
     weight = tl.zeros([COLUMNS], tl.float32)
     moment = tl.zeros([COLUMNS, WIDE], tl.float32)
-    for at in range(start, end, CELLS):
+    for at in tl.range(start, end, CELLS, num_stages=STAGES):
         row, inside = _rows(permutation, writers, at, end, CELLS, SORTED, MASKED)
         offset = row.to(tl.int64)[:, None] * K + channel[None, :]
         valid = inside[:, None] & (channel < K)[None, :]
@@ -204,6 +206,7 @@ def pool_gradient(
     TIDY: tl.constexpr,  # whether channels and heads are powers of two
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program p: gradients of the pools with respect to every P-th tile of cells.
 
@@ -221,7 +224,7 @@ def pool_gradient(
     if ATTENTION:
         score = _side_by_side(scores, NUMBER, K, WIDE, HEADS, COLUMNS).to(kind)
         d_score_weight = tl.zeros([WIDE, COLUMNS], tl.float32)
-    for tile in range(program, tl.cdiv(cells, CELLS), tl.num_programs(0)):
+    for tile in tl.range(program, tl.cdiv(cells, CELLS), tl.num_programs(0), num_stages=STAGES):
         cell = tile * CELLS + tl.arange(0, CELLS)
         inside = cell < cells
         writes = inside

@@ -126,14 +126,13 @@ def read_gradient(
         d_own_1 = tl.zeros([WIDE, OUT_WIDE], tl.float32)
         if GATED:
             d_own_2 = tl.zeros([WIDE, OUT_WIDE], tl.float32)
-    # Sums over cells are products with ones: adding up across warps takes much longer.
-    ones = tl.full([16, CELLS], 1.0, tl.float32).to(kind)
-    d_constant_1 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_constant_2 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_gamma_1 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_gamma_2 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_beta_1 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_beta_2 = tl.zeros([16, OUT_WIDE], tl.float32)
+    # Sums over cells are added up thread by thread, and across threads at the end.
+    d_constant_1 = tl.zeros([CELLS // 16, 8, OUT_WIDE], tl.float32)
+    d_constant_2 = tl.zeros([CELLS // 16, 8, OUT_WIDE], tl.float32)
+    d_gamma_1 = tl.zeros([CELLS // 16, 8, OUT_WIDE], tl.float32)
+    d_gamma_2 = tl.zeros([CELLS // 16, 8, OUT_WIDE], tl.float32)
+    d_beta_1 = tl.zeros([CELLS // 16, 8, OUT_WIDE], tl.float32)
+    d_beta_2 = tl.zeros([CELLS // 16, 8, OUT_WIDE], tl.float32)
     groups = _groups(ids, program, cells, NUMBER, CELLS)
     for tile in tl.range(program, tl.cdiv(cells, CELLS), tl.num_programs(0), num_stages=STAGES):
         inside = tile * CELLS + tl.arange(0, CELLS) < cells
@@ -160,14 +159,14 @@ def read_gradient(
         elif ACTIVATION == "leaky_relu":
             d_1 = tl.where(y_1 > 0, d_1, 0.01 * d_1)
         if NORM:
-            d_gamma_1 = _add_rows(ones, d_1 * z_1, d_gamma_1, PRECISION)
-            d_beta_1 = _add_rows(ones, d_1, d_beta_1, PRECISION)
+            d_gamma_1 += _add_pairs(d_1 * z_1, CELLS, OUT_WIDE)
+            d_beta_1 += _add_pairs(d_1, CELLS, OUT_WIDE)
             d_1 = d_1 * _row(gamma, channel, there)
             mean = tl.sum(d_1, axis=1)
             along = tl.sum(d_1 * z_1, axis=1)
             if GATED:
-                d_gamma_2 = _add_rows(ones, d_2 * z_2, d_gamma_2, PRECISION)
-                d_beta_2 = _add_rows(ones, d_2, d_beta_2, PRECISION)
+                d_gamma_2 += _add_pairs(d_2 * z_2, CELLS, OUT_WIDE)
+                d_beta_2 += _add_pairs(d_2, CELLS, OUT_WIDE)
                 d_2 = d_2 * _row(gamma + OUT, channel, there)
                 mean += tl.sum(d_2, axis=1)
                 along += tl.sum(d_2 * z_2, axis=1)
@@ -181,7 +180,7 @@ def read_gradient(
         if STORED:
             tl.store(_pointers(d_z, tile, ALL, OUT_WIDE, CELLS), half_1, mask=valid)
         if CONSTANT_SUMMED:
-            d_constant_1 = _add_rows(ones, d_1, d_constant_1, PRECISION)
+            d_constant_1 += _add_pairs(d_1, CELLS, OUT_WIDE)
         if OWN_SUMMED:
             d_own_1 = tl.dot(tl.trans(value), half_1, d_own_1, input_precision=PRECISION)
         if GATED:
@@ -189,7 +188,7 @@ def read_gradient(
             if STORED:
                 tl.store(_pointers(d_z + OUT, tile, ALL, OUT_WIDE, CELLS), half_2, mask=valid)
             if CONSTANT_SUMMED:
-                d_constant_2 = _add_rows(ones, d_2, d_constant_2, PRECISION)
+                d_constant_2 += _add_pairs(d_2, CELLS, OUT_WIDE)
             if OWN_SUMMED:
                 d_own_2 = tl.dot(tl.trans(value), half_2, d_own_2, input_precision=PRECISION)
         if PRODUCT:
@@ -210,15 +209,15 @@ def read_gradient(
         if GATED:
             tl.store(d_own + entry + OUT, d_own_2, mask=real)
     if CONSTANT_SUMMED:
-        tl.store(d_constant + at, tl.max(d_constant_1, axis=0), mask=there)
+        tl.store(d_constant + at, _sum_rows(d_constant_1), mask=there)
         if GATED:
-            tl.store(d_constant + at + OUT, tl.max(d_constant_2, axis=0), mask=there)
+            tl.store(d_constant + at + OUT, _sum_rows(d_constant_2), mask=there)
     if NORM:
-        tl.store(d_gamma + at, tl.max(d_gamma_1, axis=0), mask=there)
-        tl.store(d_beta + at, tl.max(d_beta_1, axis=0), mask=there)
+        tl.store(d_gamma + at, _sum_rows(d_gamma_1), mask=there)
+        tl.store(d_beta + at, _sum_rows(d_beta_1), mask=there)
         if GATED:
-            tl.store(d_gamma + at + OUT, tl.max(d_gamma_2, axis=0), mask=there)
-            tl.store(d_beta + at + OUT, tl.max(d_beta_2, axis=0), mask=there)
+            tl.store(d_gamma + at + OUT, _sum_rows(d_gamma_2), mask=there)
+            tl.store(d_beta + at + OUT, _sum_rows(d_beta_2), mask=there)
 
 
 @jit
@@ -318,9 +317,14 @@ def _sum_terms(
 
 
 @jit
-def _add_rows(ones, values, total, PRECISION: tl.constexpr):
-    """Add the sum over cells to a total, all 16 rows of which are equal."""
-    return tl.dot(ones, values.to(ones.dtype), total, input_precision=PRECISION)
+def _add_pairs(values, CELLS: tl.constexpr, OUT_WIDE: tl.constexpr):
+    """Add the rows that one thread holds of a product: r and r + 8 of every 16."""
+    return tl.sum(tl.reshape(values, [CELLS // 16, 2, 8, OUT_WIDE]), axis=1)
+
+
+@jit
+def _sum_rows(partial):
+    return tl.sum(tl.sum(partial, axis=0), axis=0)
 
 
 @jit

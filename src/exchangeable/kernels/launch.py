@@ -45,7 +45,7 @@ POOL_GRADIENT = {torch.bfloat16: Tile(4096, 4, 2, 2), torch.float32: Tile(2048, 
 READ = {torch.bfloat16: Tile(4096, 4, 1, 4), torch.float32: Tile(4096, 4, 1, 4)}
 READ_GRADIENT = {torch.bfloat16: Tile(4096, 4, 1, 2), torch.float32: Tile(2048, 4, 1, 2)}
 SUMMARY = Tile(2048, 4, 1, 2)
-REDUCE_STAGES = 1
+REDUCE_STAGES = 3
 # Gated units hold two of everything.
 GATED_GRADIENT = {torch.bfloat16: Tile(2048, 2, 2, 8), torch.float32: Tile(2048, 4, 1, 2)}
 

@@ -34,12 +34,13 @@ def reduce_rows(
     start, end = tl.load(starts + piece), tl.load(starts + piece + 1)
     nothing = float("-inf") if LARGEST else 0.0
     result = tl.full([CELLS, WIDE], nothing, tl.float32)
+    row, inside = _rows(permutation, writers, start, end, CELLS, SORTED, MASKED)
     for at in tl.range(start, end, CELLS, num_stages=STAGES):
-        row, inside = _rows(permutation, writers, at, end, CELLS, SORTED, MASKED)
         offset = row.to(tl.int64)[:, None] * K + channel[None, :]
         valid = inside[:, None] & (channel < K)[None, :]
         value = tl.load(values + offset, mask=valid, other=nothing).to(tl.float32)
         result = tl.maximum(result, value) if LARGEST else result + value
+        row, inside = _rows(permutation, writers, at + CELLS, end, CELLS, SORTED, MASKED)
     whole = tl.max(result, axis=0) if LARGEST else tl.sum(result, axis=0)
     tl.store(out + piece.to(tl.int64) * K + channel, whole, mask=channel < K)
 
@@ -96,8 +97,8 @@ def attend_chunks(
     peak = tl.full([COLUMNS], float("-inf"), tl.float32)
     weight = tl.zeros([COLUMNS], tl.float32)
     moment = tl.zeros([COLUMNS, WIDE], tl.float32)
+    row, inside = _rows(permutation, writers, start, end, CELLS, SORTED, MASKED)
     for at in tl.range(start, end, CELLS, num_stages=STAGES):
-        row, inside = _rows(permutation, writers, at, end, CELLS, SORTED, MASKED)
         offset = row.to(tl.int64)[:, None] * K + channel[None, :]
         valid = inside[:, None] & (channel < K)[None, :]
         value = tl.load(values + offset, mask=valid, other=0.0)
@@ -113,6 +114,7 @@ def attend_chunks(
         share = tl.trans(share.to(value.dtype))
         moment = tl.dot(share, value, moment, input_precision=PRECISION)
         peak = higher
+        row, inside = _rows(permutation, writers, at + CELLS, end, CELLS, SORTED, MASKED)
     chunk, chunks = chunk.to(tl.int64), tl.num_programs(0)
     of_head = column < NUMBER * HEADS
     by_head = (column // HEADS * chunks + chunk) * HEADS + column % HEADS
@@ -224,22 +226,35 @@ def pool_gradient(
     if ATTENTION:
         score = _side_by_side(scores, NUMBER, K, WIDE, HEADS, COLUMNS).to(kind)
         d_score_weight = tl.zeros([WIDE, COLUMNS], tl.float32)
+    groups, writes = _writers_and_groups(
+        ids, writers, program, cells, NUMBER, CELLS, FIRST_ALONE, MASKED
+    )
     for tile in tl.range(program, tl.cdiv(cells, CELLS), tl.num_programs(0), num_stages=STAGES):
-        cell = tile * CELLS + tl.arange(0, CELLS)
-        inside = cell < cells
-        writes = inside
-        if MASKED:
-            writes = inside & (tl.load(writers + cell, mask=inside, other=0) != 0)
+        inside = tile * CELLS + tl.arange(0, CELLS) < cells
         # Only the start has 64 bits: offsets of that size would take most registers.
         start = tl.cast(tile, tl.int64) * (CELLS * K)
         offset = tl.arange(0, CELLS)[:, None] * K + channel[None, :]
         valid = inside[:, None] & (channel < K)[None, :]
+        # All loads are issued before the first is used: one after the other they would each wait.
+        if ATTENTION:
+            value = tl.load(values + start + offset, mask=valid, other=0.0)
+        if FURTHER:
+            more = tl.load(further + start + offset, mask=valid, other=0.0)
+        if TOTAL:
+            totals = _rows_of(d_total, groups, writes, NUMBER, K, WIDE, FAR, FIRST_ALONE)
+        if WEIGHTED:
+            slopes = _rows_of(d_weighted, groups, writes, NUMBER, K, WIDE, FAR, FIRST_ALONE)
+        if ATTENTION and TIDY:
+            peak_rows = _rows_of(peaks, groups, writes, NUMBER, HEADS, HEADS, FAR, FIRST_ALONE)
+            if WEIGHT:
+                d_shares = _rows_of(
+                    d_weight, groups, writes, NUMBER, HEADS, HEADS, FAR, FIRST_ALONE
+                )
         written = writes[:, None] & (channel < K)[None, :]
         d_value = tl.zeros([CELLS, WIDE], tl.float32)
         if FURTHER:
-            d_value += tl.load(further + start + offset, mask=valid, other=0.0).to(tl.float32)
+            d_value += more.to(tl.float32)
         if ATTENTION:
-            value = tl.load(values + start + offset, mask=valid, other=0.0)
             scored = tl.dot(value, score, input_precision=PRECISION)
             d_score = tl.zeros([CELLS, COLUMNS], tl.float32)
         if ATTENTION and not TIDY:
@@ -247,7 +262,7 @@ def pool_gradient(
             d_share = tl.zeros([CELLS, COLUMNS], tl.float32)
             for i in tl.static_range(NUMBER):
                 head = column - i * HEADS
-                group = _groups(ids[i] + cell, inside, FAR)
+                group = groups[i].to(tl.int64) if FAR else groups[i]
                 own = writes[:, None] & ((head >= 0) & (head < HEADS))[None, :]
                 by_head = group[:, None] * HEADS + head[None, :]
                 peak += tl.load(peaks[i] + by_head, mask=own, other=0.0)
@@ -255,29 +270,19 @@ def pool_gradient(
                     d_share += tl.load(d_weight[i] + by_head, mask=own, other=0.0)
             share = tl.exp(tl.where(writes[:, None], scored - peak, float("-inf")))
         for i in tl.static_range(NUMBER):
-            if FIRST_ALONE and i == 0:
-                # All cells are in one group, so its row is loaded without ids.
-                group = tl.zeros([CELLS], tl.int32)
-                by_channel, real = channel[None, :], (channel < K)[None, :]
-            else:
-                group = _groups(ids[i] + cell, inside, FAR)
-                by_channel, real = group[:, None] * K + channel[None, :], written
             if TOTAL:
-                total = tl.load(d_total[i] + by_channel, mask=real, other=0.0).to(tl.float32)
-                if FIRST_ALONE and i == 0:
-                    total = tl.where(written, total, 0.0)
-                d_value += total
+                # The row of the group of all cells was loaded once.
+                total = totals[i].to(tl.float32)
+                d_value += tl.where(written, total, 0.0) if FIRST_ALONE and i == 0 else total
             if WEIGHTED:
-                slope = tl.load(d_weighted[i] + by_channel, mask=real, other=0.0).to(tl.float32)
-                slope = tl.broadcast_to(slope, [CELLS, WIDE])
+                slope = tl.broadcast_to(slopes[i].to(tl.float32), [CELLS, WIDE])
             if ATTENTION and TIDY:
-                head = tl.arange(0, HEADS)
-                by_head, own = group[:, None] * HEADS + head[None, :], writes[:, None]
-                peak = tl.load(peaks[i] + by_head, mask=own, other=0.0)
-                share = tl.exp(tl.where(own, _select_heads(scored, i, HEADS) - peak, float("-inf")))
+                own = writes[:, None]
+                scored_i = _select_heads(scored, i, HEADS)
+                share = tl.exp(tl.where(own, scored_i - peak_rows[i], float("-inf")))
                 d_share = tl.zeros([CELLS, HEADS], tl.float32)
                 if WEIGHT:
-                    d_share += tl.load(d_weight[i] + by_head, mask=own, other=0.0)
+                    d_share += tl.broadcast_to(d_shares[i], [CELLS, HEADS])
                 if WEIGHTED:
                     by_slice = tl.reshape(slope, [CELLS, HEADS, K // HEADS])
                     d_value += tl.reshape(by_slice * share[:, :, None], [CELLS, K])
@@ -299,6 +304,9 @@ def pool_gradient(
                 tl.trans(value), d_score, d_score_weight, input_precision=PRECISION
             )
         tl.store(d_values + start + offset, d_value.to(kind), mask=valid)
+        groups, writes = _writers_and_groups(
+            ids, writers, tile + tl.num_programs(0), cells, NUMBER, CELLS, FIRST_ALONE, MASKED
+        )
     if ATTENTION:
         entry = (program * K + channel[:, None]) * COLUMNS + column[None, :]
         tl.store(d_scores + entry, d_score_weight, mask=(channel < K)[:, None])
@@ -321,10 +329,46 @@ def _spread_heads(heads, i: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @jit
-def _groups(ids, inside, FAR: tl.constexpr):
-    """Load the groups of cells."""
-    group = tl.load(ids, mask=inside, other=0)
-    return group.to(tl.int64) if FAR else group
+def _writers_and_groups(
+    ids, writers, tile, cells, NUMBER: tl.constexpr, CELLS: tl.constexpr,
+    FIRST_ALONE: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Load the groups of a tile's cells, and a mask of the cells that write.
+
+    Loaded a tile ahead: the rows of the groups must not wait for them.
+    """
+    cell = tile * CELLS + tl.arange(0, CELLS)
+    inside = cell < cells
+    groups = ()
+    for i in tl.static_range(NUMBER):
+        if FIRST_ALONE and i == 0:
+            groups = groups + (tl.zeros([CELLS], tl.int32),)
+        else:
+            groups = groups + (tl.load(ids[i] + cell, mask=inside, other=0),)
+    writes = inside
+    if MASKED:
+        writes = tl.load(writers + cell, mask=inside, other=0) != 0
+    return groups, writes
+
+
+@jit
+def _rows_of(
+    tables, groups, writes, NUMBER: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr,
+    FAR: tl.constexpr, FIRST_ALONE: tl.constexpr,
+):  # fmt: skip
+    """Load the row of every cell's group, by grouping: (CELLS, K); (1, K) for the one of all."""
+    channel = tl.arange(0, WIDE)
+    rows = ()
+    for i in tl.static_range(NUMBER):
+        if FIRST_ALONE and i == 0:
+            real = (channel < K)[None, :]
+            rows = rows + (tl.load(tables[i] + channel[None, :], mask=real, other=0.0),)
+        else:
+            group = groups[i].to(tl.int64) if FAR else groups[i]
+            real = writes[:, None] & (channel < K)[None, :]
+            offset = group[:, None] * K + channel[None, :]
+            rows = rows + (tl.load(tables[i] + offset, mask=real, other=0.0),)
+    return rows
 
 
 @jit

@@ -48,7 +48,9 @@ def read_cells(
     there = channel < OUT
     own_1, own_2 = _halves(values, own, K, WIDE, OUT, OUT_WIDE, GATED)
     groups = _groups(ids, tl.program_id(0), cells, NUMBER, CELLS)
-    for tile in tl.range(tl.program_id(0), tl.cdiv(cells, CELLS), tl.num_programs(0), num_stages=STAGES):
+    for tile in tl.range(
+        tl.program_id(0), tl.cdiv(cells, CELLS), tl.num_programs(0), num_stages=STAGES
+    ):
         inside = tile * CELLS + tl.arange(0, CELLS) < cells
         value = _tile(values, tile, inside, K, WIDE, CELLS)
         terms = _terms(
@@ -270,7 +272,7 @@ def _groups(ids, tile, cells, NUMBER: tl.constexpr, CELLS: tl.constexpr):
     cell = tile * CELLS + tl.arange(0, CELLS)
     groups = ()
     for i in tl.static_range(NUMBER):
-        groups = groups + (tl.load(ids[i] + cell, mask=cell < cells, other=0),)
+        groups += (tl.load(ids[i] + cell, mask=cell < cells, other=0),)
     return groups
 
 
@@ -293,11 +295,11 @@ def _terms(
         group = groups[i].to(tl.int64) if FAR else groups[i]
         for half in tl.static_range(2 if GATED else 1):
             offset = group[:, None] * ALL + half * OUT + channel[None, :]
-            terms = terms + (tl.load(tables[i] + offset, mask=valid, other=0.0),)
+            terms += (tl.load(tables[i] + offset, mask=valid, other=0.0),)
     if EXTRA:
         for half in tl.static_range(2 if GATED else 1):
             pointers = _pointers(extra + half * OUT, tile, ALL, OUT_WIDE, CELLS)
-            terms = terms + (tl.load(pointers, mask=valid, other=0.0),)
+            terms += (tl.load(pointers, mask=valid, other=0.0),)
     return terms
 
 

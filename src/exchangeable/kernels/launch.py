@@ -40,10 +40,10 @@ class Tile(NamedTuple):
 # Chosen by what ptxas reports for sm_90 at 64 channels: registers and shared memory of ``each``
 # programs fit a multiprocessor. Matrix units take 64 cells at once, and float32, split into
 # three products, needs twice the space.
-CHUNKS = {torch.bfloat16: Tile(4096, 2, 2, 0), torch.float32: Tile(2048, 4, 1, 0)}
-POOL_GRADIENT = {torch.bfloat16: Tile(4096, 4, 2, 2), torch.float32: Tile(2048, 4, 1, 2)}
-READ = {torch.bfloat16: Tile(4096, 4, 1, 4), torch.float32: Tile(4096, 4, 1, 4)}
-READ_GRADIENT = {torch.bfloat16: Tile(4096, 4, 1, 2), torch.float32: Tile(2048, 4, 1, 2)}
+CHUNKS = {torch.bfloat16: Tile(8192, 2, 3, 0), torch.float32: Tile(2048, 4, 1, 0)}
+POOL_GRADIENT = {torch.bfloat16: Tile(4096, 4, 1, 2), torch.float32: Tile(2048, 4, 1, 2)}
+READ = {torch.bfloat16: Tile(4096, 4, 1, 3), torch.float32: Tile(4096, 4, 1, 4)}
+READ_GRADIENT = {torch.bfloat16: Tile(4096, 4, 3, 2), torch.float32: Tile(2048, 4, 1, 2)}
 SUMMARY = Tile(2048, 4, 1, 2)
 REDUCE_STAGES = 3
 # Gated units hold two of everything.

@@ -10,7 +10,15 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from exchangeable.kernels.launch import CHUNKS, POOL_GRADIENT, REDUCE_STAGES, launch, padded, precision, warps
+from exchangeable.kernels.launch import (
+    CHUNKS,
+    POOL_GRADIENT,
+    REDUCE_STAGES,
+    launch,
+    padded,
+    precision,
+    warps,
+)
 from exchangeable.kernels.runs import CHUNKS_PER_BUNDLE, Runs
 
 MAX_GROUPINGS, MAX_COLUMNS = 4, 32

@@ -342,9 +342,9 @@ def _writers_and_groups(
     groups = ()
     for i in tl.static_range(NUMBER):
         if FIRST_ALONE and i == 0:
-            groups = groups + (tl.zeros([CELLS], tl.int32),)
+            groups += (tl.zeros([CELLS], tl.int32),)
         else:
-            groups = groups + (tl.load(ids[i] + cell, mask=inside, other=0),)
+            groups += (tl.load(ids[i] + cell, mask=inside, other=0),)
     writes = inside
     if MASKED:
         writes = tl.load(writers + cell, mask=inside, other=0) != 0
@@ -362,12 +362,12 @@ def _rows_of(
     for i in tl.static_range(NUMBER):
         if FIRST_ALONE and i == 0:
             real = (channel < K)[None, :]
-            rows = rows + (tl.load(tables[i] + channel[None, :], mask=real, other=0.0),)
+            rows += (tl.load(tables[i] + channel[None, :], mask=real, other=0.0),)
         else:
             group = groups[i].to(tl.int64) if FAR else groups[i]
             real = writes[:, None] & (channel < K)[None, :]
             offset = group[:, None] * K + channel[None, :]
-            rows = rows + (tl.load(tables[i] + offset, mask=real, other=0.0),)
+            rows += (tl.load(tables[i] + offset, mask=real, other=0.0),)
     return rows
 
 

@@ -76,8 +76,9 @@ def interpreted() -> bool:
 
 def launch(program: Any, copies: int, arguments: tuple[Any, ...], **options: Any) -> None:
     """Start ``copies`` of a program on the device of its first argument."""
+    first = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
     if copies:
-        with torch.cuda.device_of(arguments[0]):
+        with torch.cuda.device_of(first):
             program[(copies,)](*arguments, **options)
 
 

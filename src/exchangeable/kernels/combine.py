@@ -100,15 +100,14 @@ class _Read(Function):
         out = inputs.values.new_empty(len(inputs.values), outputs)
         pointers, sizes = _prepare(options, inputs)
         tile = READ[dtype]
-        block = tile.cells(sizes["WIDE"], sizes["OUT_WIDE"])
+        wide = (sizes["WIDE"], sizes["OUT_WIDE"])
+        block = tile.cells(*wide)
         launch(
             read_cells,
             tile.programs(len(out), block, out),
             (*pointers, out, len(out), options.eps),
             CELLS=block,
-            STAGES=tile.stages,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
+            **tile.options(*wide),
             **sizes,
         )
         return out
@@ -135,33 +134,26 @@ class _Read(Function):
         d_z = values.new_empty(cells, outputs) if stored else None
         d_values = torch.empty_like(values) if product else None
 
-        def share(*shape: int, used: bool) -> Tensor | None:
-            """Allocate the partial sums of every program."""
-            return values.new_empty(programs, *shape, dtype=torch.float32) if used else None
-
         normed, summed = inputs.gamma is not None, inputs.constant is not None and not shared
-        shares = (
-            share(channels, outputs, used=own_summed),
-            share(outputs, used=summed),
-            share(outputs, used=normed),
-            share(outputs, used=normed),
-        )
+        # Partial sums of every program, side by side: they are added up in one launch.
+        lengths = [channels * outputs * own_summed, outputs * summed, *[outputs * normed] * 2]
+        shares = values.new_empty(programs, sum(lengths), dtype=torch.float32)
         launch(
             read_gradient,
             programs,
-            (*pointers, d_out, d_z, d_values, *shares, cells, options.eps),
+            (*pointers, d_out, d_z, d_values, *shares.split(lengths, dim=1), cells, options.eps),
             CELLS=block,
             CONSTANT_SUMMED=summed,
             OWN_SUMMED=own_summed,
             STORED=stored,
-            STAGES=tile.stages,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
+            STRIDE=sum(lengths),
+            **tile.options(sizes["WIDE"], sizes["OUT_WIDE"]),
             **sizes,
         )
         d_own, d_constant, d_gamma, d_beta = (
-            None if one is None else one.sum(dim=0) for one in shares
+            one if len(one) else None for one in shares.sum(dim=0).split(lengths)
         )
+        d_own = None if d_own is None else d_own.view(channels, outputs)
         d_tables: list[Tensor | None] = [None] * len(options.runs)
         if d_z is not None:
             pairs = zip(options.runs, needed[7:], strict=True)

@@ -90,7 +90,7 @@ def read_gradient(
     d_out,  # (E, O')
     d_z,  # (E, O) in the values' type
     d_values,  # (E, K)
-    d_own,  # (P, K, O) float32, and so are all that follow
+    d_own,  # (P, K, O) float32, parts of one tensor (P, STRIDE) as are all that follow
     d_constant,  # (P, O)
     d_gamma,  # (P, O)
     d_beta,  # (P, O)
@@ -113,6 +113,7 @@ def read_gradient(
     CONSTANT_SUMMED: tl.constexpr,  # whether d_constant is needed,
     OWN_SUMMED: tl.constexpr,  # and d_own,
     STORED: tl.constexpr,  # and d_z
+    STRIDE: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
@@ -203,9 +204,9 @@ def read_gradient(
             pointers = _pointers(d_values, tile, K, WIDE, CELLS)
             tl.store(pointers, d_value.to(kind), mask=inside[:, None] & (source < K)[None, :])
     # The partial sums of the weights' gradients.
-    at = program * ALL + channel
+    at = program * STRIDE + channel
     if OWN_SUMMED:
-        entry = (program * K + source[:, None]) * ALL + channel[None, :]
+        entry = program * STRIDE + source[:, None] * ALL + channel[None, :]
         real = (source < K)[:, None] & there[None, :]
         tl.store(d_own + entry, d_own_1, mask=real)
         if GATED:

@@ -26,10 +26,21 @@ class Tile(NamedTuple):
     """Tiles that are loaded from memory at the same time."""
     each: int
     """Programs per multiprocessor."""
+    registers: int | None = None
+    """Registers of a thread, so that as many programs fit; None: as many as it takes."""
 
     def cells(self, *wide: int) -> int:
         """Return the cells of a tile with ``wide`` channels: 16 to 128."""
         return min(max(self.numbers // max(wide), 16), 128)
+
+    def options(self, *wide: int) -> dict[str, int | None]:
+        """Return the launch options of a program with ``wide`` channels.
+
+        With more channels than 64 a limit of registers would move many to memory.
+        """
+        options = {"STAGES": self.stages, "num_stages": self.stages, "num_warps": self.warps}
+        limited = self.registers is not None and max(wide) <= 64
+        return options | ({"maxnreg": self.registers} if limited else {})
 
     def programs(self, cells: int, block: int, like: Tensor) -> int:
         """Return the number of programs that share the tiles."""
@@ -41,8 +52,8 @@ class Tile(NamedTuple):
 # programs fit a multiprocessor. Matrix units take 64 cells at once, and float32, split into
 # three products, needs twice the space.
 CHUNKS = {torch.bfloat16: Tile(8192, 2, 3, 0), torch.float32: Tile(2048, 4, 1, 0)}
-POOL_GRADIENT = {torch.bfloat16: Tile(4096, 4, 1, 2), torch.float32: Tile(2048, 4, 1, 2)}
-READ = {torch.bfloat16: Tile(4096, 4, 1, 3), torch.float32: Tile(4096, 4, 1, 4)}
+POOL_GRADIENT = {torch.bfloat16: Tile(4096, 4, 1, 3, 168), torch.float32: Tile(2048, 4, 1, 2)}
+READ = {torch.bfloat16: Tile(4096, 4, 1, 4, 128), torch.float32: Tile(4096, 4, 1, 4)}
 READ_GRADIENT = {torch.bfloat16: Tile(4096, 4, 3, 2), torch.float32: Tile(2048, 4, 1, 2)}
 SUMMARY = Tile(2048, 4, 1, 2)
 REDUCE_STAGES = 3

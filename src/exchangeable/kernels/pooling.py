@@ -25,6 +25,8 @@ MAX_GROUPINGS, MAX_COLUMNS = 4, 32
 """Groupings, and heads of all of them, that one kernel differentiates: seven groupings needed
 more shared memory than a multiprocessor has."""
 
+_BLOCKS_PER_GROUP = 4
+"""Blocks of chunks in the largest group: most groups have one chunk or two."""
 _SMALL_GROUP = 192
 """Groups with fewer cells on average are read faster in small blocks."""
 
@@ -223,7 +225,7 @@ def _attend(
     )
     total, *by_kind = parts
     chunks = [Pooled(total, *(part[i] for part in by_kind)) for i in range(kinds)]
-    block = _chunks_per_block(values, runs.max_chunks)
+    block = _chunks_per_block(values, -(-runs.max_chunks // _BLOCKS_PER_GROUP))
     pools = [_merge_chunks(chunks[0], runs.group_chunks, block)]
     for all_cells in chunks[1:]:
         block = _chunks_per_block(values, CHUNKS_PER_BUNDLE)
@@ -289,7 +291,7 @@ def _gradient(
     programs = tile.programs(cells, block, values)
     d_values = torch.empty_like(values)
     d_scores = values.new_empty(
-        programs, channels, columns if attention else 0, dtype=torch.float32
+        programs, len(runs), channels, heads if attention else 0, dtype=torch.float32
     )
     launch(
         pool_gradient,
@@ -323,14 +325,11 @@ def _gradient(
         TIDY=channels == padded(channels) and heads.bit_count() == 1,
         MASKED=writers is not None,
         PRECISION=precision(dtype),
-        STAGES=tile.stages,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
+        **tile.options(padded(channels), columns),
     )
     if not attention:
         return d_values, [None] * len(scores)
-    d_all = d_scores.sum(dim=0)
-    return d_values, list(d_all[:, : heads * len(runs)].split(heads, dim=1))
+    return d_values, list(d_scores.sum(dim=0))
 
 
 def _empty_pools(values: Tensor, groups: int, heads: int, *kinds: int) -> Pooled:

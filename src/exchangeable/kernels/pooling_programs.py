@@ -191,7 +191,7 @@ def pool_gradient(
     d_weighted,  # by grouping: (G, K) in the values' type
     writers,
     d_values,  # (E, K)
-    d_scores,  # (P, K, COLUMNS) float32, grouping after grouping
+    d_scores,  # (P, N, K, H) float32
     cells,
     NUMBER: tl.constexpr,
     K: tl.constexpr,
@@ -308,8 +308,10 @@ def pool_gradient(
             ids, writers, tile + tl.num_programs(0), cells, NUMBER, CELLS, FIRST_ALONE, MASKED
         )
     if ATTENTION:
-        entry = (program * K + channel[:, None]) * COLUMNS + column[None, :]
-        tl.store(d_scores + entry, d_score_weight, mask=(channel < K)[:, None])
+        grouping, head = (column // HEADS)[None, :], (column % HEADS)[None, :]
+        entry = ((program * NUMBER + grouping) * K + channel[:, None]) * HEADS + head
+        real = (channel < K)[:, None] & (column < NUMBER * HEADS)[None, :]
+        tl.store(d_scores + entry, d_score_weight, mask=real)
 
 
 @jit

@@ -115,7 +115,7 @@ class _Read(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Any:
-        from exchangeable.kernels.combine_programs import read_gradient
+        from exchangeable.kernels.combine_gradient_programs import read_gradient
 
         options, inputs = ctx.options, _Inputs.of(ctx.saved_tensors)
         values, own, d_out = inputs.values, inputs.own, d_out.contiguous()

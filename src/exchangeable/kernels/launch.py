@@ -85,12 +85,15 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def launch(program: Any, copies: int, arguments: tuple[Any, ...], **options: Any) -> None:
+def launch(
+    program: Any, copies: int | tuple[int, int], arguments: tuple[Any, ...], **options: Any
+) -> None:
     """Start ``copies`` of a program on the device of its first argument."""
+    grid = copies if isinstance(copies, tuple) else (copies,)
     first = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
-    if copies:
+    if min(grid):
         with torch.cuda.device_of(first):
-            program[(copies,)](*arguments, **options)
+            program[grid](*arguments, **options)
 
 
 def padded(size: int, minimum: int = 16) -> int:

@@ -81,7 +81,7 @@ class _Summarise(Function):
         rows = tuple(count.new_empty(len(count), sizes["OUT"]) for count in counts)
         launch(
             summarise_groups,
-            programs,
+            (programs, len(counts)),
             (*by_part, rows, tuple(len(count) for count in counts)),
             PRECISION=digits,
             num_warps=SUMMARY.warps,
@@ -105,7 +105,7 @@ class _Summarise(Function):
         d_weights = counts[0].new_empty(programs, len(counts), sum(lengths), sizes["OUT"])
         launch(
             summary_gradient,
-            programs,
+            (programs, len(counts)),
             (
                 *by_part[:6],
                 tuple(one.contiguous() for one in d_rows),

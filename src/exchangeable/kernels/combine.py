@@ -99,15 +99,16 @@ class _Read(Function):
         outputs = inputs.own.shape[1] // (2 if options.activation == "gated" else 1)
         out = inputs.values.new_empty(len(inputs.values), outputs)
         pointers, sizes = _prepare(options, inputs)
-        tile = READ[dtype]
-        wide = (sizes["WIDE"], sizes["OUT_WIDE"])
+        tile, wide = READ[dtype], (sizes["WIDE"], sizes["OUT_WIDE"])
+        if max(wide) > 64 or len(options.runs) > 2:
+            tile = tile.unlimited()
         block = tile.cells(*wide)
         launch(
             read_cells,
             tile.programs(len(out), block, out),
             (*pointers, out, len(out), options.eps),
             CELLS=block,
-            **tile.options(*wide),
+            **tile.options(),
             **sizes,
         )
         return out
@@ -130,6 +131,7 @@ class _Read(Function):
         stored = shared or needed[3] or not own_summed
         tile = (GATED_GRADIENT if options.activation == "gated" else READ_GRADIENT)[values.dtype]
         block = tile.cells(sizes["WIDE"], sizes["OUT_WIDE"])
+        tile = tile.fitting(*_shared_bytes(sizes, block, values.element_size()), values)
         programs = tile.programs(cells, block, values)
         d_z = values.new_empty(cells, outputs) if stored else None
         d_values = torch.empty_like(values) if product else None
@@ -147,7 +149,7 @@ class _Read(Function):
             OWN_SUMMED=own_summed,
             STORED=stored,
             STRIDE=sum(lengths),
-            **tile.options(sizes["WIDE"], sizes["OUT_WIDE"]),
+            **tile.options(),
             **sizes,
         )
         d_own, d_constant, d_gamma, d_beta = (
@@ -183,6 +185,16 @@ class _Inputs(NamedTuple):
     def of(cls, tensors: tuple[Any, ...]) -> _Inputs:
         values, own, constant, extra, gamma, beta, kept, *tables = tensors
         return cls(values, own, constant, extra, gamma, beta, kept, tuple(tables))
+
+
+def _shared_bytes(sizes: dict[str, Any], cells: int, each: int) -> tuple[int, int]:
+    """Return the bytes of the gradient's tiles, and of what stays: both generously."""
+    halves = 2 if sizes["ACTIVATION"] == "gated" else 1
+    wide, out_wide = sizes["WIDE"], sizes["OUT_WIDE"]
+    terms = halves * (sizes["NUMBER"] + sizes["EXTRA"])
+    weights = wide * out_wide * halves if sizes["PRODUCT"] else 0
+    loaded = cells * (wide + out_wide * (1 + terms)) * each
+    return loaded, 2 * weights * each + 24 * 1024
 
 
 def _prepare(options: _Options, inputs: _Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:

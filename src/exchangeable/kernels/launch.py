@@ -27,20 +27,31 @@ class Tile(NamedTuple):
     each: int
     """Programs per multiprocessor."""
     registers: int | None = None
-    """Registers of a thread, so that as many programs fit; None: as many as it takes."""
+    """Largest number of registers of a thread, so that as many programs fit; None: any number."""
 
     def cells(self, *wide: int) -> int:
         """Return the cells of a tile with ``wide`` channels: 16 to 128."""
         return min(max(self.numbers // max(wide), 16), 128)
 
-    def options(self, *wide: int) -> dict[str, int | None]:
-        """Return the launch options of a program with ``wide`` channels.
-
-        With more channels than 64 a limit of registers would move many to memory.
-        """
+    def options(self) -> dict[str, int]:
+        """Return the launch options."""
         options = {"STAGES": self.stages, "num_stages": self.stages, "num_warps": self.warps}
-        limited = self.registers is not None and max(wide) <= 64
-        return options | ({"maxnreg": self.registers} if limited else {})
+        return options if self.registers is None else options | {"maxnreg": self.registers}
+
+    def unlimited(self) -> Tile:
+        """Return the tile for larger programs, of which fewer fit a multiprocessor."""
+        return self if self.registers is None else self._replace(registers=None, each=self.each - 1)
+
+    def fitting(self, loaded: int, resident: int, like: Tensor) -> Tile:
+        """Return the tile with as many stages as fit the shared memory of the device.
+
+        ``loaded`` are the bytes of a tile, of which all stages but one hold one, and ``resident``
+        those that a program holds beside them.
+        """
+        if not like.is_cuda:
+            return self
+        free = _shared_memory(like.device) - resident
+        return self._replace(stages=max(1, min(self.stages, 1 + free // max(loaded, 1))))
 
     def programs(self, cells: int, block: int, like: Tensor) -> int:
         """Return the number of programs that share the tiles."""
@@ -58,7 +69,7 @@ READ_GRADIENT = {torch.bfloat16: Tile(4096, 4, 3, 2), torch.float32: Tile(2048, 
 SUMMARY = Tile(2048, 4, 1, 2)
 REDUCE_STAGES = 3
 # Gated units hold two of everything.
-GATED_GRADIENT = {torch.bfloat16: Tile(2048, 2, 2, 8), torch.float32: Tile(2048, 4, 1, 2)}
+GATED_GRADIENT = {torch.bfloat16: Tile(2048, 4, 2, 2), torch.float32: Tile(2048, 4, 1, 2)}
 
 
 def available(values: Tensor) -> bool:
@@ -116,6 +127,13 @@ def precision(dtype: torch.dtype) -> str:
     "ieee" leaves the matrix units, and had every kernel spill thousands of registers.
     """
     return "tf32x3" if dtype == torch.float32 else "tf32"
+
+
+@cache
+def _shared_memory(device: torch.device) -> int:
+    """Return the bytes of shared memory that a program may have: 99 KB on most GPUs, or more."""
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", 99 * 1024))
 
 
 @cache

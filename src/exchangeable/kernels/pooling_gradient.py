@@ -35,13 +35,18 @@ def add_pool_gradients(
 
     numbers = [each.number for each in runs]
     d_total, d_weighted, d_weight = (
-        _by_grouping(gradients, part, numbers, width)
-        for part, width in ((0, channels), (3, channels), (2, heads))
+        # Every cell reads its rows: half the width is half the traffic.
+        _by_grouping(gradients, part, numbers, width, kind)
+        for part, width, kind in (
+            (0, channels, dtype),
+            (3, channels, dtype),
+            (2, heads, torch.float32),
+        )
     )
-    # In one launch: every cell reads its rows, and half the width is half the traffic.
-    d_total, d_weighted = _narrowed([d_total, d_weighted], dtype)
     attention = d_weight is not None or d_weighted is not None
     tile = POOL_GRADIENT[dtype]
+    if padded(channels) != 64 or len(runs) > 3:  # what the limit was measured for
+        tile = tile.unlimited()
     block = tile.cells(padded(channels), columns)
     programs = tile.programs(cells, block, values)
     d_values = torch.empty_like(values)
@@ -80,7 +85,7 @@ def add_pool_gradients(
         TIDY=channels == padded(channels) and heads.bit_count() == 1,
         MASKED=writers is not None,
         PRECISION=precision(dtype),
-        **tile.options(padded(channels), columns),
+        **tile.options(),
     )
     if not attention:
         return d_values, [None] * len(scores)
@@ -88,7 +93,11 @@ def add_pool_gradients(
 
 
 def _by_grouping(
-    gradients: Sequence[Sequence[Tensor | None]], part: int, numbers: Sequence[int], width: int
+    gradients: Sequence[Sequence[Tensor | None]],
+    part: int,
+    numbers: Sequence[int],
+    width: int,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, ...] | None:
     """Return one part of the gradients by grouping, zeros for missing ones; None if all are."""
     by_run = [each[part] if part < len(each) else None for each in gradients]
@@ -96,19 +105,6 @@ def _by_grouping(
     if like is None:
         return None
     return tuple(
-        like.new_zeros(number, width) if one is None else one.contiguous()
+        like.new_zeros(number, width, dtype=dtype) if one is None else one.to(dtype).contiguous()
         for one, number in zip(by_run, numbers, strict=True)
     )
-
-
-def _narrowed(
-    parts: Sequence[tuple[Tensor, ...] | None], dtype: torch.dtype
-) -> list[tuple[Tensor, ...] | None]:
-    """Convert all tensors to a type together."""
-    tensors = [one for part in parts if part is not None for one in part]
-    if not tensors or tensors[0].dtype == dtype:
-        return list(parts)
-    narrow = [torch.empty_like(one, dtype=dtype) for one in tensors]
-    torch._foreach_copy_(narrow, tensors)
-    rest = iter(narrow)
-    return [None if part is None else tuple(next(rest) for _ in part) for part in parts]

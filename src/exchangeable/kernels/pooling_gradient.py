@@ -45,7 +45,8 @@ def add_pool_gradients(
     )
     attention = d_weight is not None or d_weighted is not None
     tile = POOL_GRADIENT[dtype]
-    if padded(channels) != 64 or len(runs) > 3:  # what the limit was measured for
+    first_alone = runs[0].number == 1
+    if padded(channels) != 64 or len(runs) > 3 or not first_alone:  # the limit is for these
         tile = tile.unlimited()
     block = tile.cells(padded(channels), columns)
     programs = tile.programs(cells, block, values)
@@ -81,7 +82,7 @@ def add_pool_gradients(
         WEIGHTED=d_weighted is not None,
         FURTHER=further is not None,
         FAR=any(each.number * channels >= 2**31 for each in runs),
-        FIRST_ALONE=runs[0].number == 1,
+        FIRST_ALONE=first_alone,
         TIDY=channels == padded(channels) and heads.bit_count() == 1,
         MASKED=writers is not None,
         PRECISION=precision(dtype),

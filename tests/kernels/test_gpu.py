@@ -23,7 +23,7 @@ from exchangeable.models.configs import build
 from exchangeable.models.stream import Plan
 from exchangeable.nn.pooling import unpool
 from exchangeable.prior.prior import Prior
-from exchangeable.runtime.interruption import explain_out_of_memory
+from exchangeable.runtime.interruption import Interrupted, explain_out_of_memory
 from exchangeable.runtime.random import hashed_uniform
 from exchangeable.testing import assert_queries_independent, assert_same, random_array
 from exchangeable.training import memory_plan
@@ -253,6 +253,55 @@ def test_captured_steps_are_those_of_plain_training():
         learn(run, rating_task(), precision="float32", plan=plan)
         ends.append([look["validation_rmse"] for look in run.history])
     assert ends[0] == pytest.approx(ends[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("prior", [0, 2])
+@pytest.mark.parametrize("hide", ["flat", "rows"])
+def test_a_captured_run_has_the_losses_and_weights_of_a_plain_one(hide, prior):
+    config = TrainingConfig(steps=8, evaluate_every=1, seed=3, hide=hide, views=2)
+    shape = ResidualConfig(5, 5, width=16, depth=3, heads=4, dropout=0.2, prior=prior)
+    ends = []
+    for plan in (None, Plan(chunk_cells=10**9)):
+        run = Run.start(ResidualModel(shape).cuda(), config)
+        learn(run, rating_task(), precision="float32", plan=plan)
+        weights = [flat(run.model), flat(run.averaged)]
+        ends.append((torch.tensor([look["loss"] for look in run.history]), *weights))
+    for captured, plain in zip(*ends, strict=True):
+        assert (captured - plain).norm() / plain.norm() < 1e-3
+
+
+def test_a_captured_run_that_was_stopped_ends_as_one_that_was_not():
+    config = TrainingConfig(steps=6, evaluate_every=2, seed=3)
+    shape = ResidualConfig(5, 5, width=16, depth=3, heads=4, dropout=0.2)
+    whole, stopped, resumed = (Run.start(ResidualModel(shape).cuda(), config) for _ in range(3))
+    learn(whole, rating_task())
+    with pytest.raises(Interrupted, match="after step 1 of 6"):
+        learn(stopped, rating_task(), seconds=0)
+    resumed.restore(*stopped.state())
+    learn(resumed, rating_task())
+    for one, other in ((whole.model, resumed.model), (whole.averaged, resumed.averaged)):
+        assert torch.equal(flat(one), flat(other))
+
+
+def test_a_captured_run_that_diverges_ends_and_keeps_its_best_weights():
+    config = TrainingConfig(steps=50, evaluate_every=1, learning_rate=1e30, warm_up=0.0)
+    run = Run.start(ResidualModel(ResidualConfig(5, 5, width=16, depth=3, heads=4)).cuda(), config)
+    with pytest.raises(Failed, match="no longer finite"):
+        learn(run, rating_task())
+    assert flat(run.best).isfinite().all()
+
+
+def flat(model):
+    return torch.cat([weight.detach().flatten().cpu() for weight in model.parameters()])
+
+
+def test_members_are_counted_as_on_a_cpu():
+    ids = (torch.rand(5000) ** 3 * 300).long()
+    writers = torch.rand(5000) < 0.5
+    for order in (ids, ids.sort().values):
+        expected = Groups(order, 301).with_writers(writers).sizes
+        found = Groups(order.cuda(), 301).with_writers(writers.cuda()).sizes
+        assert torch.equal(found.cpu(), expected)
 
 
 def test_the_same_cells_are_hidden_as_on_a_cpu():

@@ -10,7 +10,7 @@ from exchangeable.kernels.combine import Norm, read
 from exchangeable.kernels.launch import available, supported
 from exchangeable.kernels.pooling import Pooled, pool, pool_all, segment_max, segment_sum, sum_all
 from exchangeable.kernels.runs import Runs
-from exchangeable.kernels.summaries import Sums, Weights, can_summarise, summarise
+from exchangeable.kernels.summaries import Sums, Weights, can_summarise, summarise, summarise_all
 
 __all__ = [
     "Norm",
@@ -27,5 +27,6 @@ __all__ = [
     "segment_sum",
     "sum_all",
     "summarise",
+    "summarise_all",
     "supported",
 ]

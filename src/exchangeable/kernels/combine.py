@@ -99,15 +99,16 @@ class _Read(Function):
         outputs = inputs.own.shape[1] // (2 if options.activation == "gated" else 1)
         out = inputs.values.new_empty(len(inputs.values), outputs)
         pointers, sizes = _prepare(options, inputs)
-        tile = READ[dtype]
-        block = tile.cells(sizes["WIDE"], sizes["OUT_WIDE"])
+        tile, wide = READ[dtype], (sizes["WIDE"], sizes["OUT_WIDE"])
+        if max(wide) > 64 or len(options.runs) > 2:
+            tile = tile.unlimited()
+        block = tile.cells(*wide)
         launch(
             read_cells,
             tile.programs(len(out), block, out),
             (*pointers, out, len(out), options.eps),
             CELLS=block,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
+            **tile.options(),
             **sizes,
         )
         return out
@@ -115,7 +116,7 @@ class _Read(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Any:
-        from exchangeable.kernels.combine_programs import read_gradient
+        from exchangeable.kernels.combine_gradient_programs import read_gradient
 
         options, inputs = ctx.options, _Inputs.of(ctx.saved_tensors)
         values, own, d_out = inputs.values, inputs.own, d_out.contiguous()
@@ -130,36 +131,31 @@ class _Read(Function):
         stored = shared or needed[3] or not own_summed
         tile = (GATED_GRADIENT if options.activation == "gated" else READ_GRADIENT)[values.dtype]
         block = tile.cells(sizes["WIDE"], sizes["OUT_WIDE"])
+        tile = tile.fitting(*_shared_bytes(sizes, block, values.element_size()), values)
         programs = tile.programs(cells, block, values)
         d_z = values.new_empty(cells, outputs) if stored else None
         d_values = torch.empty_like(values) if product else None
 
-        def share(*shape: int, used: bool) -> Tensor | None:
-            """Allocate the partial sums of every program."""
-            return values.new_empty(programs, *shape, dtype=torch.float32) if used else None
-
         normed, summed = inputs.gamma is not None, inputs.constant is not None and not shared
-        shares = (
-            share(channels, outputs, used=own_summed),
-            share(outputs, used=summed),
-            share(outputs, used=normed),
-            share(outputs, used=normed),
-        )
+        # Partial sums of every program, side by side: they are added up in one launch.
+        lengths = [channels * outputs * own_summed, outputs * summed, *[outputs * normed] * 2]
+        shares = values.new_empty(programs, sum(lengths), dtype=torch.float32)
         launch(
             read_gradient,
             programs,
-            (*pointers, d_out, d_z, d_values, *shares, cells, options.eps),
+            (*pointers, d_out, d_z, d_values, *shares.split(lengths, dim=1), cells, options.eps),
             CELLS=block,
             CONSTANT_SUMMED=summed,
             OWN_SUMMED=own_summed,
             STORED=stored,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
+            STRIDE=sum(lengths),
+            **tile.options(),
             **sizes,
         )
         d_own, d_constant, d_gamma, d_beta = (
-            None if one is None else one.sum(dim=0) for one in shares
+            one if len(one) else None for one in shares.sum(dim=0).split(lengths)
         )
+        d_own = None if d_own is None else d_own.view(channels, outputs)
         d_tables: list[Tensor | None] = [None] * len(options.runs)
         if d_z is not None:
             pairs = zip(options.runs, needed[7:], strict=True)
@@ -189,6 +185,16 @@ class _Inputs(NamedTuple):
     def of(cls, tensors: tuple[Any, ...]) -> _Inputs:
         values, own, constant, extra, gamma, beta, kept, *tables = tensors
         return cls(values, own, constant, extra, gamma, beta, kept, tuple(tables))
+
+
+def _shared_bytes(sizes: dict[str, Any], cells: int, each: int) -> tuple[int, int]:
+    """Return the bytes of the gradient's tiles, and of what stays: both generously."""
+    halves = 2 if sizes["ACTIVATION"] == "gated" else 1
+    wide, out_wide = sizes["WIDE"], sizes["OUT_WIDE"]
+    terms = halves * (sizes["NUMBER"] + sizes["EXTRA"])
+    weights = wide * out_wide * halves if sizes["PRODUCT"] else 0
+    loaded = cells * (wide + out_wide * (1 + terms)) * each
+    return loaded, 2 * weights * each + 24 * 1024
 
 
 def _prepare(options: _Options, inputs: _Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -40,18 +40,26 @@ def read_cells(
     RESIDUAL: tl.constexpr,
     FAR: tl.constexpr,  # whether a table is too large for offsets of 32 bits
     PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program p: every P-th tile of cells is read, normalised and activated."""
     GATED: tl.constexpr = ACTIVATION == "gated"
     channel = tl.arange(0, OUT_WIDE)
     there = channel < OUT
-    own_1, own_2 = _halves(values, own, K, WIDE, OUT, OUT_WIDE, GATED)
-    for tile in range(tl.program_id(0), tl.cdiv(cells, CELLS), tl.num_programs(0)):
+    own_1, own_2 = load_halves(values, own, K, WIDE, OUT, OUT_WIDE, GATED)
+    groups = load_groups(ids, tl.program_id(0), cells, NUMBER, CELLS)
+    for tile in tl.range(
+        tl.program_id(0), tl.cdiv(cells, CELLS), tl.num_programs(0), num_stages=STAGES
+    ):
         inside = tile * CELLS + tl.arange(0, CELLS) < cells
-        _, _, _, y_1, y_2, _ = _linear_and_norm(
-            values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
-            NUMBER, K, WIDE, OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, EXTRA, NORM, FAR,
-            PRECISION,
+        value = load_tile(values, tile, inside, K, WIDE, CELLS)
+        terms = load_terms(
+            tables, extra, groups, tile, inside, NUMBER, OUT, OUT_WIDE, CELLS, GATED, EXTRA, FAR
+        )
+        groups = load_groups(ids, tile + tl.num_programs(0), cells, NUMBER, CELLS)
+        _, _, y_1, y_2, _ = linear_and_norm(
+            value, own_1, own_2, constant, terms, gamma, beta, eps,
+            OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, NORM, PRECISION,
         )  # fmt: skip
         if GATED:
             y_1 = y_1 * y_2 * tl.sigmoid(y_2)
@@ -60,182 +68,33 @@ def read_cells(
         elif ACTIVATION == "leaky_relu":
             y_1 = tl.where(y_1 > 0, y_1, 0.01 * y_1)
         if KEPT:
-            y_1 = y_1 * _row(kept, channel, there)
+            y_1 = y_1 * load_row(kept, channel, there)
         valid = inside[:, None] & there[None, :]
         if RESIDUAL:
-            y_1 += _tile(values, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
-        pointers = _pointers(out, tile, OUT, OUT_WIDE, CELLS)
+            y_1 += value.to(tl.float32)
+        pointers = tile_pointers(out, tile, OUT, OUT_WIDE, CELLS)
         tl.store(pointers, y_1.to(out.dtype.element_ty), mask=valid)
 
 
-@jit(do_not_specialize=["cells"])
-def read_gradient(
-    values,
-    own,
-    constant,
-    ids,
-    tables,
-    extra,
-    gamma,
-    beta,
-    kept,
-    d_out,  # (E, O')
-    d_z,  # (E, O) in the values' type
-    d_values,  # (E, K)
-    d_own,  # (P, K, O) float32, and so are all that follow
-    d_constant,  # (P, O)
-    d_gamma,  # (P, O)
-    d_beta,  # (P, O)
-    cells,
-    eps,
-    NUMBER: tl.constexpr,
-    K: tl.constexpr,
-    WIDE: tl.constexpr,
-    OUT: tl.constexpr,
-    OUT_WIDE: tl.constexpr,
-    CELLS: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    PRODUCT: tl.constexpr,
-    CONSTANT: tl.constexpr,
-    EXTRA: tl.constexpr,
-    NORM: tl.constexpr,
-    KEPT: tl.constexpr,
-    RESIDUAL: tl.constexpr,
-    FAR: tl.constexpr,  # whether a table is too large for offsets of 32 bits
-    CONSTANT_SUMMED: tl.constexpr,  # whether d_constant is needed,
-    OWN_SUMMED: tl.constexpr,  # and d_own,
-    STORED: tl.constexpr,  # and d_z
-    PRECISION: tl.constexpr,
-):
-    """Program p: gradients of ``read_cells``, which it recomputes, and partial sums of weights'."""
-    GATED: tl.constexpr = ACTIVATION == "gated"
-    ALL: tl.constexpr = 2 * OUT if GATED else OUT
-    program = tl.program_id(0)
-    source, channel = tl.arange(0, WIDE), tl.arange(0, OUT_WIDE)
-    there = channel < OUT
-    kind = values.dtype.element_ty
-    own_1, own_2 = _halves(values, own, K, WIDE, OUT, OUT_WIDE, GATED)
-    if OWN_SUMMED:
-        d_own_1 = tl.zeros([WIDE, OUT_WIDE], tl.float32)
-        if GATED:
-            d_own_2 = tl.zeros([WIDE, OUT_WIDE], tl.float32)
-    # Sums over cells are products with ones: adding up across warps takes much longer.
-    ones = tl.full([16, CELLS], 1.0, tl.float32).to(kind)
-    d_constant_1 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_constant_2 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_gamma_1 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_gamma_2 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_beta_1 = tl.zeros([16, OUT_WIDE], tl.float32)
-    d_beta_2 = tl.zeros([16, OUT_WIDE], tl.float32)
-    for tile in range(program, tl.cdiv(cells, CELLS), tl.num_programs(0)):
-        inside = tile * CELLS + tl.arange(0, CELLS) < cells
-        value, z_1, z_2, y_1, y_2, scale = _linear_and_norm(
-            values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
-            NUMBER, K, WIDE, OUT, OUT_WIDE, CELLS, GATED, PRODUCT, CONSTANT, EXTRA, NORM, FAR,
-            PRECISION,
-        )  # fmt: skip
-        # Backward through dropout, activation and norm.
-        d_1 = _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
-        if KEPT:
-            d_1 = d_1 * _row(kept, channel, there)
-        if GATED:
-            gate = tl.sigmoid(y_2)
-            d_2 = d_1 * y_1 * gate * (1 + y_2 * (1 - gate))
-            d_1 = d_1 * y_2 * gate
-        elif ACTIVATION == "relu":
-            d_1 = tl.where(y_1 > 0, d_1, 0.0)
-        elif ACTIVATION == "leaky_relu":
-            d_1 = tl.where(y_1 > 0, d_1, 0.01 * d_1)
-        if NORM:
-            d_gamma_1 = _add_rows(ones, d_1 * z_1, d_gamma_1, PRECISION)
-            d_beta_1 = _add_rows(ones, d_1, d_beta_1, PRECISION)
-            d_1 = d_1 * _row(gamma, channel, there)
-            mean = tl.sum(d_1, axis=1)
-            along = tl.sum(d_1 * z_1, axis=1)
-            if GATED:
-                d_gamma_2 = _add_rows(ones, d_2 * z_2, d_gamma_2, PRECISION)
-                d_beta_2 = _add_rows(ones, d_2, d_beta_2, PRECISION)
-                d_2 = d_2 * _row(gamma + OUT, channel, there)
-                mean += tl.sum(d_2, axis=1)
-                along += tl.sum(d_2 * z_2, axis=1)
-                d_2 = d_2 - (mean / ALL)[:, None] - z_2 * (along / ALL)[:, None]
-                d_2 = tl.where(there[None, :], d_2 * scale, 0.0)
-            d_1 = d_1 - (mean / ALL)[:, None] - z_1 * (along / ALL)[:, None]
-            d_1 = tl.where(there[None, :], d_1 * scale, 0.0)
-        # The gradient of each term of z.
-        valid = inside[:, None] & there[None, :]
-        half_1 = d_1.to(kind)
-        if STORED:
-            tl.store(_pointers(d_z, tile, ALL, OUT_WIDE, CELLS), half_1, mask=valid)
-        if CONSTANT_SUMMED:
-            d_constant_1 = _add_rows(ones, d_1, d_constant_1, PRECISION)
-        if OWN_SUMMED:
-            d_own_1 = tl.dot(tl.trans(value), half_1, d_own_1, input_precision=PRECISION)
-        if GATED:
-            half_2 = d_2.to(kind)
-            if STORED:
-                tl.store(_pointers(d_z + OUT, tile, ALL, OUT_WIDE, CELLS), half_2, mask=valid)
-            if CONSTANT_SUMMED:
-                d_constant_2 = _add_rows(ones, d_2, d_constant_2, PRECISION)
-            if OWN_SUMMED:
-                d_own_2 = tl.dot(tl.trans(value), half_2, d_own_2, input_precision=PRECISION)
-        if PRODUCT:
-            d_value = tl.zeros([CELLS, WIDE], tl.float32)
-            if RESIDUAL:
-                d_value += _tile(d_out, tile, inside, OUT, OUT_WIDE, CELLS).to(tl.float32)
-            d_value = tl.dot(half_1, tl.trans(own_1), d_value, input_precision=PRECISION)
-            if GATED:
-                d_value = tl.dot(half_2, tl.trans(own_2), d_value, input_precision=PRECISION)
-            pointers = _pointers(d_values, tile, K, WIDE, CELLS)
-            tl.store(pointers, d_value.to(kind), mask=inside[:, None] & (source < K)[None, :])
-    # The partial sums of the weights' gradients.
-    at = program * ALL + channel
-    if OWN_SUMMED:
-        entry = (program * K + source[:, None]) * ALL + channel[None, :]
-        real = (source < K)[:, None] & there[None, :]
-        tl.store(d_own + entry, d_own_1, mask=real)
-        if GATED:
-            tl.store(d_own + entry + OUT, d_own_2, mask=real)
-    if CONSTANT_SUMMED:
-        tl.store(d_constant + at, tl.max(d_constant_1, axis=0), mask=there)
-        if GATED:
-            tl.store(d_constant + at + OUT, tl.max(d_constant_2, axis=0), mask=there)
-    if NORM:
-        tl.store(d_gamma + at, tl.max(d_gamma_1, axis=0), mask=there)
-        tl.store(d_beta + at, tl.max(d_beta_1, axis=0), mask=there)
-        if GATED:
-            tl.store(d_gamma + at + OUT, tl.max(d_gamma_2, axis=0), mask=there)
-            tl.store(d_beta + at + OUT, tl.max(d_beta_2, axis=0), mask=there)
-
-
 @jit
-def _linear_and_norm(
-    values, own_1, own_2, constant, ids, tables, extra, gamma, beta, eps, tile, inside,
-    NUMBER: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr,
-    OUT_WIDE: tl.constexpr, CELLS: tl.constexpr, GATED: tl.constexpr, PRODUCT: tl.constexpr,
-    CONSTANT: tl.constexpr, EXTRA: tl.constexpr, NORM: tl.constexpr, FAR: tl.constexpr,
-    PRECISION: tl.constexpr,
+def linear_and_norm(
+    value, own_1, own_2, constant, terms, gamma, beta, eps,
+    OUT: tl.constexpr, OUT_WIDE: tl.constexpr, CELLS: tl.constexpr, GATED: tl.constexpr,
+    PRODUCT: tl.constexpr, CONSTANT: tl.constexpr, NORM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Return values; normalised z and y = z * gamma + beta in two halves; and z's scale.
+    """Return normalised z and y = z * gamma + beta in two halves; and z's scale.
 
     Without gates the second half is the first, and without a norm y is z.
     """
     ALL: tl.constexpr = 2 * OUT if GATED else OUT
     channel = tl.arange(0, OUT_WIDE)
     there = channel < OUT
-    value = _tile(values, tile, inside, K, WIDE, CELLS)
-    z_1 = _sum_terms(
-        constant, ids, tables, extra, tile, inside, channel, 0, there,
-        NUMBER, ALL, CELLS, OUT_WIDE, CONSTANT, EXTRA, FAR,
-    )  # fmt: skip
+    z_1 = _sum_terms(terms, constant, 0, 2 if GATED else 1, OUT, OUT_WIDE, CELLS, CONSTANT)
     if PRODUCT:
         z_1 = tl.dot(value, own_1, z_1, input_precision=PRECISION)
     z_2 = z_1
     if GATED:
-        z_2 = _sum_terms(
-            constant, ids, tables, extra, tile, inside, channel, OUT, there,
-            NUMBER, ALL, CELLS, OUT_WIDE, CONSTANT, EXTRA, FAR,
-        )  # fmt: skip
+        z_2 = _sum_terms(terms, constant, 1, 2, OUT, OUT_WIDE, CELLS, CONSTANT)
         if PRODUCT:
             z_2 = tl.dot(value, own_2, z_2, input_precision=PRECISION)
     y_1, y_2, scale = z_1, z_2, 1.0
@@ -252,59 +111,85 @@ def _linear_and_norm(
         scale = tl.rsqrt(square / ALL + eps)[:, None]
         z_1 = z_1 * scale
         z_2 = z_2 * scale
-        y_1 = z_1 * _row(gamma, channel, there) + _row(beta, channel, there)
+        y_1 = z_1 * load_row(gamma, channel, there) + load_row(beta, channel, there)
         if GATED:
-            y_2 = z_2 * _row(gamma + OUT, channel, there) + _row(beta + OUT, channel, there)
-    return value, z_1, z_2, y_1, y_2, scale
+            y_2 = z_2 * load_row(gamma + OUT, channel, there) + load_row(beta + OUT, channel, there)
+    return z_1, z_2, y_1, y_2, scale
+
+
+@jit
+def load_groups(ids, tile, cells, NUMBER: tl.constexpr, CELLS: tl.constexpr):
+    """Load the groups of a tile's cells, by grouping: (CELLS,) each.
+
+    Loaded a tile ahead: the rows of the groups must not wait for them.
+    """
+    cell = tile * CELLS + tl.arange(0, CELLS)
+    groups = ()
+    for i in tl.static_range(NUMBER):
+        groups += (tl.load(ids[i] + cell, mask=cell < cells, other=0),)
+    return groups
+
+
+@jit
+def load_terms(
+    tables, extra, groups, tile, inside,
+    NUMBER: tl.constexpr, OUT: tl.constexpr, OUT_WIDE: tl.constexpr, CELLS: tl.constexpr,
+    GATED: tl.constexpr, EXTRA: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """Load the terms of z for a tile of cells, of both halves in turn: (CELLS, O') each.
+
+    All loads are issued before the first is used: one after the other they would each wait for
+    the memory.
+    """
+    ALL: tl.constexpr = 2 * OUT if GATED else OUT
+    channel = tl.arange(0, OUT_WIDE)
+    valid = inside[:, None] & (channel < OUT)[None, :]
+    terms = ()
+    for i in tl.static_range(NUMBER):
+        group = groups[i].to(tl.int64) if FAR else groups[i]
+        for half in tl.static_range(2 if GATED else 1):
+            offset = group[:, None] * ALL + half * OUT + channel[None, :]
+            terms += (tl.load(tables[i] + offset, mask=valid, other=0.0),)
+    if EXTRA:
+        for half in tl.static_range(2 if GATED else 1):
+            pointers = tile_pointers(extra + half * OUT, tile, ALL, OUT_WIDE, CELLS)
+            terms += (tl.load(pointers, mask=valid, other=0.0),)
+    return terms
 
 
 @jit
 def _sum_terms(
-    constant, ids, tables, extra, tile, inside, channel, first, there,
-    NUMBER: tl.constexpr, ALL: tl.constexpr, CELLS: tl.constexpr, OUT_WIDE: tl.constexpr,
-    CONSTANT: tl.constexpr, EXTRA: tl.constexpr, FAR: tl.constexpr,
+    terms, constant, half: tl.constexpr, HALVES: tl.constexpr, OUT: tl.constexpr,
+    OUT_WIDE: tl.constexpr, CELLS: tl.constexpr, CONSTANT: tl.constexpr,
 ):  # fmt: skip
-    """Sum the terms of z without the product, in the channels from ``first``: (CELLS, O')."""
+    """Sum the terms of one half of z, without the product: (CELLS, O')."""
+    channel = tl.arange(0, OUT_WIDE)
     z = tl.zeros([CELLS, OUT_WIDE], tl.float32)
-    valid = inside[:, None] & there[None, :]
-    for i in tl.static_range(NUMBER):
-        group = tl.load(ids[i] + tile * CELLS + tl.arange(0, CELLS), mask=inside, other=0)
-        if FAR:
-            group = group.to(tl.int64)
-        offset = group[:, None] * ALL + first + channel[None, :]
-        z += tl.load(tables[i] + offset, mask=valid, other=0.0).to(tl.float32)
-    if EXTRA:
-        pointers = _pointers(extra + first, tile, ALL, OUT_WIDE, CELLS)
-        z += tl.load(pointers, mask=valid, other=0.0).to(tl.float32)
+    for i in tl.static_range(half, len(terms), HALVES):
+        z += terms[i].to(tl.float32)
     if CONSTANT:
-        z += _row(constant + first, channel, there)
+        z += load_row(constant + half * OUT, channel, channel < OUT)
     return z
 
 
 @jit
-def _add_rows(ones, values, total, PRECISION: tl.constexpr):
-    """Add the sum over cells to a total, all 16 rows of which are equal."""
-    return tl.dot(ones, values.to(ones.dtype), total, input_precision=PRECISION)
-
-
-@jit
-def _row(weights, channel, there):
+def load_row(weights, channel, there):
     """Weights by channel, as a row to broadcast: (1, O')."""
     return tl.load(weights + channel, mask=there, other=0.0).to(tl.float32)[None, :]
 
 
 @jit
-def _tile(
+def load_tile(
     values, tile, inside, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.constexpr
 ):  # fmt: skip
     """Load the rows of a tile: (CELLS, K)."""
     channel = tl.arange(0, WIDE)
     valid = inside[:, None] & (channel < K)[None, :]
-    return tl.load(_pointers(values, tile, K, WIDE, CELLS), mask=valid, other=0.0)
+    return tl.load(tile_pointers(values, tile, K, WIDE, CELLS), mask=valid, other=0.0)
 
 
 @jit
-def _pointers(values, tile, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.constexpr):
+def tile_pointers(values, tile, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.constexpr):
     """Pointers to the rows of a tile: (CELLS, K).
 
     Only the start has 64 bits: offsets of that size would take most registers.
@@ -314,7 +199,7 @@ def _pointers(values, tile, K: tl.constexpr, WIDE: tl.constexpr, CELLS: tl.const
 
 
 @jit
-def _halves(
+def load_halves(
     values, own, K: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr, OUT_WIDE: tl.constexpr,
     GATED: tl.constexpr,
 ):  # fmt: skip

@@ -26,10 +26,32 @@ class Tile(NamedTuple):
     """Tiles that are loaded from memory at the same time."""
     each: int
     """Programs per multiprocessor."""
+    registers: int | None = None
+    """Largest number of registers of a thread, so that as many programs fit; None: any number."""
 
     def cells(self, *wide: int) -> int:
         """Return the cells of a tile with ``wide`` channels: 16 to 128."""
         return min(max(self.numbers // max(wide), 16), 128)
+
+    def options(self) -> dict[str, int]:
+        """Return the launch options."""
+        options = {"STAGES": self.stages, "num_stages": self.stages, "num_warps": self.warps}
+        return options if self.registers is None else options | {"maxnreg": self.registers}
+
+    def unlimited(self) -> Tile:
+        """Return the tile for larger programs, of which fewer fit a multiprocessor."""
+        return self if self.registers is None else self._replace(registers=None, each=self.each - 1)
+
+    def fitting(self, loaded: int, resident: int, like: Tensor) -> Tile:
+        """Return the tile with as many stages as fit the shared memory of the device.
+
+        ``loaded`` are the bytes of a tile, of which all stages but one hold one, and ``resident``
+        those that a program holds beside them.
+        """
+        if not like.is_cuda:
+            return self
+        free = _shared_memory(like.device) - resident
+        return self._replace(stages=max(1, min(self.stages, 1 + free // max(loaded, 1))))
 
     def programs(self, cells: int, block: int, like: Tensor) -> int:
         """Return the number of programs that share the tiles."""
@@ -37,16 +59,17 @@ class Tile(NamedTuple):
         return min(-(-cells // block), limit)
 
 
-# Chosen by what ptxas reports for sm_90 at 64 channels: registers and shared memory of ``each``
-# programs fit a multiprocessor. Matrix units take 64 cells at once, and float32, split into
-# three products, needs twice the space.
-CHUNKS = {torch.bfloat16: Tile(4096, 2, 2, 0), torch.float32: Tile(2048, 4, 1, 0)}
-POOL_GRADIENT = {torch.bfloat16: Tile(4096, 4, 2, 2), torch.float32: Tile(2048, 4, 1, 2)}
-READ = {torch.bfloat16: Tile(4096, 4, 1, 4), torch.float32: Tile(4096, 4, 1, 4)}
-READ_GRADIENT = {torch.bfloat16: Tile(4096, 4, 1, 2), torch.float32: Tile(2048, 4, 1, 2)}
+# Measured on an H200 at 64 channels, so that registers and shared memory of ``each`` programs fit a
+# multiprocessor: with one more they take turns. Matrix units take 64 cells at once, and float32,
+# split into three products, needs twice the space.
+CHUNKS = {torch.bfloat16: Tile(8192, 2, 3, 0), torch.float32: Tile(2048, 4, 1, 0)}
+POOL_GRADIENT = {torch.bfloat16: Tile(4096, 4, 1, 3, 168), torch.float32: Tile(2048, 4, 1, 2)}
+READ = {torch.bfloat16: Tile(4096, 4, 1, 4, 128), torch.float32: Tile(4096, 4, 1, 4)}
+READ_GRADIENT = {torch.bfloat16: Tile(4096, 4, 3, 2), torch.float32: Tile(2048, 4, 1, 2)}
 SUMMARY = Tile(2048, 4, 1, 2)
+REDUCE_STAGES = 3
 # Gated units hold two of everything.
-GATED_GRADIENT = {torch.bfloat16: Tile(2048, 2, 2, 8), torch.float32: Tile(2048, 4, 1, 2)}
+GATED_GRADIENT = {torch.bfloat16: Tile(2048, 4, 2, 2), torch.float32: Tile(2048, 4, 1, 2)}
 
 
 def available(values: Tensor) -> bool:
@@ -73,11 +96,15 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def launch(program: Any, copies: int, arguments: tuple[Any, ...], **options: Any) -> None:
+def launch(
+    program: Any, copies: int | tuple[int, int], arguments: tuple[Any, ...], **options: Any
+) -> None:
     """Start ``copies`` of a program on the device of its first argument."""
-    if copies:
-        with torch.cuda.device_of(arguments[0]):
-            program[(copies,)](*arguments, **options)
+    grid = copies if isinstance(copies, tuple) else (copies,)
+    first = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
+    if min(grid):
+        with torch.cuda.device_of(first):
+            program[grid](*arguments, **options)
 
 
 def padded(size: int, minimum: int = 16) -> int:
@@ -100,6 +127,13 @@ def precision(dtype: torch.dtype) -> str:
     "ieee" leaves the matrix units, and had every kernel spill thousands of registers.
     """
     return "tf32x3" if dtype == torch.float32 else "tf32"
+
+
+@cache
+def _shared_memory(device: torch.device) -> int:
+    """Return the bytes of shared memory that a program may have: 1 KB less than there is."""
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_multiprocessor", 100 * 1024)) - 1024
 
 
 @cache

@@ -10,13 +10,23 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from exchangeable.kernels.launch import CHUNKS, POOL_GRADIENT, launch, padded, precision, warps
+from exchangeable.kernels.launch import (
+    CHUNKS,
+    REDUCE_STAGES,
+    launch,
+    padded,
+    precision,
+    warps,
+)
+from exchangeable.kernels.pooling_gradient import (
+    MAX_COLUMNS,
+    MAX_GROUPINGS,
+    add_pool_gradients,
+)
 from exchangeable.kernels.runs import CHUNKS_PER_BUNDLE, Runs
 
-MAX_GROUPINGS, MAX_COLUMNS = 4, 32
-"""Groupings, and heads of all of them, that one kernel differentiates: seven groupings needed
-more shared memory than a multiprocessor has."""
-
+_BLOCKS_PER_GROUP = 4
+"""Blocks of chunks in the largest group: most groups have one chunk or two."""
 _SMALL_GROUP = 192
 """Groups with fewer cells on average are read faster in small blocks."""
 
@@ -117,7 +127,7 @@ class _Pool(Function):
         step = min(MAX_GROUPINGS, max(1, MAX_COLUMNS // heads))
         for first in range(0, groupings, step):
             batch = slice(first, first + step)
-            further, more = _gradient(
+            further, more = add_pool_gradients(
                 values,
                 further,
                 ctx.runs[batch],
@@ -166,6 +176,7 @@ def _reduce_runs(
         LARGEST=largest,
         SORTED=is_sorted,
         MASKED=writers is not None,
+        STAGES=REDUCE_STAGES,
         num_warps=warps(cells * padded(channels)),
     )
     return out
@@ -209,11 +220,12 @@ def _attend(
         MASKED=writers is not None,
         PRECISION=precision(values.dtype),
         num_warps=min(warps(cells * wide), CHUNKS[values.dtype].warps),
+        STAGES=CHUNKS[values.dtype].stages,
         num_stages=CHUNKS[values.dtype].stages,
     )
     total, *by_kind = parts
     chunks = [Pooled(total, *(part[i] for part in by_kind)) for i in range(kinds)]
-    block = _chunks_per_block(values, runs.max_chunks)
+    block = _chunks_per_block(values, -(-runs.max_chunks // _BLOCKS_PER_GROUP))
     pools = [_merge_chunks(chunks[0], runs.group_chunks, block)]
     for all_cells in chunks[1:]:
         block = _chunks_per_block(values, CHUNKS_PER_BUNDLE)
@@ -240,86 +252,6 @@ def _merge_chunks(parts: Pooled, starts: Tensor, block: int) -> Pooled:
         num_warps=warps(block * padded(channels)),
     )
     return pools
-
-
-def _gradient(
-    values: Tensor,
-    further: Tensor | None,
-    runs: Sequence[Runs],
-    scores: Sequence[Tensor],
-    peaks: Sequence[Tensor],
-    gradients: Sequence[Sequence[Tensor | None]],
-    writers: Tensor | None,
-) -> tuple[Tensor | None, list[Tensor | None]]:
-    """Add the gradients of the pools by these groupings to those of values and scores."""
-    from exchangeable.kernels.pooling_programs import pool_gradient
-
-    if all(gradient is None for each in gradients for gradient in each):
-        return further, [None] * len(scores)
-    (cells, channels), dtype = values.shape, values.dtype
-    heads = scores[0].shape[1] if scores else 1
-    columns = padded(heads * len(runs))
-
-    def stack(part: int, width: int, dtype: torch.dtype) -> tuple[Tensor, ...] | None:
-        """One part of the gradients by grouping, zeros for missing ones; None if all are."""
-        by_run = [each[part] if part < len(each) else None for each in gradients]
-        if all(gradient is None for gradient in by_run):
-            return None
-        shapes = [(each.number, width) for each in runs]
-        return tuple(
-            values.new_zeros(shape, dtype=dtype) if one is None else one.to(dtype).contiguous()
-            for one, shape in zip(by_run, shapes, strict=True)
-        )
-
-    d_total, d_weighted = stack(0, channels, dtype), stack(3, channels, dtype)
-    d_weight = stack(2, heads, torch.float32)
-    attention = d_weight is not None or d_weighted is not None
-    tile = POOL_GRADIENT[dtype]
-    block = tile.cells(padded(channels), columns)
-    programs = tile.programs(cells, block, values)
-    d_values = torch.empty_like(values)
-    d_scores = values.new_empty(
-        programs, channels, columns if attention else 0, dtype=torch.float32
-    )
-    launch(
-        pool_gradient,
-        programs,
-        (
-            values,
-            None if further is None else further.contiguous(),
-            tuple(each.ids for each in runs),
-            tuple(scores) or None,
-            tuple(peaks) or None,
-            d_weight,
-            d_total,
-            d_weighted,
-            writers,
-            d_values,
-            d_scores,
-            cells,
-        ),
-        NUMBER=len(runs),
-        K=channels,
-        WIDE=padded(channels),
-        HEADS=heads,
-        COLUMNS=columns,
-        CELLS=block,
-        TOTAL=d_total is not None,
-        WEIGHT=d_weight is not None,
-        WEIGHTED=d_weighted is not None,
-        FURTHER=further is not None,
-        FAR=any(each.number * channels >= 2**31 for each in runs),
-        FIRST_ALONE=runs[0].number == 1,
-        TIDY=channels == padded(channels) and heads.bit_count() == 1,
-        MASKED=writers is not None,
-        PRECISION=precision(dtype),
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
-    if not attention:
-        return d_values, [None] * len(scores)
-    d_all = d_scores.sum(dim=0)
-    return d_values, list(d_all[:, : heads * len(runs)].split(heads, dim=1))
 
 
 def _empty_pools(values: Tensor, groups: int, heads: int, *kinds: int) -> Pooled:

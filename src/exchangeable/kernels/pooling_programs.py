@@ -26,6 +26,7 @@ def reduce_rows(
     LARGEST: tl.constexpr,
     SORTED: tl.constexpr,
     MASKED: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program p: sum or maximum of the rows from starts[p] up to starts[p + 1]."""
     piece = tl.program_id(0)
@@ -33,12 +34,13 @@ def reduce_rows(
     start, end = tl.load(starts + piece), tl.load(starts + piece + 1)
     nothing = float("-inf") if LARGEST else 0.0
     result = tl.full([CELLS, WIDE], nothing, tl.float32)
-    for at in range(start, end, CELLS):
-        row, inside = _rows(permutation, writers, at, end, CELLS, SORTED, MASKED)
+    row, inside = _rows(permutation, writers, start, end, CELLS, SORTED, MASKED)
+    for at in tl.range(start, end, CELLS, num_stages=STAGES):
         offset = row.to(tl.int64)[:, None] * K + channel[None, :]
         valid = inside[:, None] & (channel < K)[None, :]
         value = tl.load(values + offset, mask=valid, other=nothing).to(tl.float32)
         result = tl.maximum(result, value) if LARGEST else result + value
+        row, inside = _rows(permutation, writers, at + CELLS, end, CELLS, SORTED, MASKED)
     whole = tl.max(result, axis=0) if LARGEST else tl.sum(result, axis=0)
     tl.store(out + piece.to(tl.int64) * K + channel, whole, mask=channel < K)
 
@@ -80,6 +82,7 @@ def attend_chunks(
     SORTED: tl.constexpr,
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program c: sum of the cells of chunk c, and their sums weighted by exp(score - peak).
 
@@ -89,13 +92,13 @@ def attend_chunks(
     """
     chunk = tl.program_id(0)
     channel, column = tl.arange(0, WIDE), tl.arange(0, COLUMNS)
-    score = _side_by_side(scores, NUMBER, K, WIDE, HEADS, COLUMNS).to(values.dtype.element_ty)
+    score = side_by_side(scores, NUMBER, K, WIDE, HEADS, COLUMNS).to(values.dtype.element_ty)
     start, end = tl.load(starts + chunk), tl.load(starts + chunk + 1)
     peak = tl.full([COLUMNS], float("-inf"), tl.float32)
     weight = tl.zeros([COLUMNS], tl.float32)
     moment = tl.zeros([COLUMNS, WIDE], tl.float32)
-    for at in range(start, end, CELLS):
-        row, inside = _rows(permutation, writers, at, end, CELLS, SORTED, MASKED)
+    row, inside = _rows(permutation, writers, start, end, CELLS, SORTED, MASKED)
+    for at in tl.range(start, end, CELLS, num_stages=STAGES):
         offset = row.to(tl.int64)[:, None] * K + channel[None, :]
         valid = inside[:, None] & (channel < K)[None, :]
         value = tl.load(values + offset, mask=valid, other=0.0)
@@ -111,6 +114,7 @@ def attend_chunks(
         share = tl.trans(share.to(value.dtype))
         moment = tl.dot(share, value, moment, input_precision=PRECISION)
         peak = higher
+        row, inside = _rows(permutation, writers, at + CELLS, end, CELLS, SORTED, MASKED)
     chunk, chunks = chunk.to(tl.int64), tl.num_programs(0)
     of_head = column < NUMBER * HEADS
     by_head = (column // HEADS * chunks + chunk) * HEADS + column % HEADS
@@ -175,157 +179,8 @@ def attend_groups(
     tl.store(weighted + group * K + channel, moment, mask=channel < K)
 
 
-@jit(do_not_specialize=["cells"])
-def pool_gradient(
-    values,  # (E, K)
-    further,  # (E, K) gradient of the values from elsewhere
-    ids,  # by grouping: (E,)
-    scores,  # by grouping: (K, H)
-    peaks,  # by grouping: (G, H) float32
-    d_weight,  # by grouping: (G, H) float32
-    d_total,  # by grouping: (G, K) in the values' type
-    d_weighted,  # by grouping: (G, K) in the values' type
-    writers,
-    d_values,  # (E, K)
-    d_scores,  # (P, K, COLUMNS) float32, grouping after grouping
-    cells,
-    NUMBER: tl.constexpr,
-    K: tl.constexpr,
-    WIDE: tl.constexpr,
-    HEADS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    CELLS: tl.constexpr,
-    TOTAL: tl.constexpr,
-    WEIGHT: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-    FURTHER: tl.constexpr,
-    FAR: tl.constexpr,  # whether there are too many groups for offsets of 32 bits
-    FIRST_ALONE: tl.constexpr,  # whether the first grouping has one group
-    TIDY: tl.constexpr,  # whether channels and heads are powers of two
-    MASKED: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Program p: gradients of the pools with respect to every P-th tile of cells.
-
-        d_score = weight * (sum of value * d_weighted over the head's channels + d_weight)
-        d_value = d_total + weight * d_weighted + d_score @ scores'
-
-    The heads of all groupings are columns side by side. Where the sizes are tidy, one thread
-    holds all channels of a head and sums them alone; elsewhere ``spread`` copies a
-    head's column to its channels, and its transpose sums channels by head.
-    """
-    ATTENTION: tl.constexpr = WEIGHT or WEIGHTED
-    program = tl.program_id(0)
-    channel, column = tl.arange(0, WIDE), tl.arange(0, COLUMNS)
-    kind = values.dtype.element_ty
-    if ATTENTION:
-        score = _side_by_side(scores, NUMBER, K, WIDE, HEADS, COLUMNS).to(kind)
-        d_score_weight = tl.zeros([WIDE, COLUMNS], tl.float32)
-    for tile in range(program, tl.cdiv(cells, CELLS), tl.num_programs(0)):
-        cell = tile * CELLS + tl.arange(0, CELLS)
-        inside = cell < cells
-        writes = inside
-        if MASKED:
-            writes = inside & (tl.load(writers + cell, mask=inside, other=0) != 0)
-        # Only the start has 64 bits: offsets of that size would take most registers.
-        start = tl.cast(tile, tl.int64) * (CELLS * K)
-        offset = tl.arange(0, CELLS)[:, None] * K + channel[None, :]
-        valid = inside[:, None] & (channel < K)[None, :]
-        written = writes[:, None] & (channel < K)[None, :]
-        d_value = tl.zeros([CELLS, WIDE], tl.float32)
-        if FURTHER:
-            d_value += tl.load(further + start + offset, mask=valid, other=0.0).to(tl.float32)
-        if ATTENTION:
-            value = tl.load(values + start + offset, mask=valid, other=0.0)
-            scored = tl.dot(value, score, input_precision=PRECISION)
-            d_score = tl.zeros([CELLS, COLUMNS], tl.float32)
-        if ATTENTION and not TIDY:
-            peak = tl.zeros([CELLS, COLUMNS], tl.float32)
-            d_share = tl.zeros([CELLS, COLUMNS], tl.float32)
-            for i in tl.static_range(NUMBER):
-                head = column - i * HEADS
-                group = _groups(ids[i] + cell, inside, FAR)
-                own = writes[:, None] & ((head >= 0) & (head < HEADS))[None, :]
-                by_head = group[:, None] * HEADS + head[None, :]
-                peak += tl.load(peaks[i] + by_head, mask=own, other=0.0)
-                if WEIGHT:
-                    d_share += tl.load(d_weight[i] + by_head, mask=own, other=0.0)
-            share = tl.exp(tl.where(writes[:, None], scored - peak, float("-inf")))
-        for i in tl.static_range(NUMBER):
-            if FIRST_ALONE and i == 0:
-                # All cells are in one group, so its row is loaded without ids.
-                group = tl.zeros([CELLS], tl.int32)
-                by_channel, real = channel[None, :], (channel < K)[None, :]
-            else:
-                group = _groups(ids[i] + cell, inside, FAR)
-                by_channel, real = group[:, None] * K + channel[None, :], written
-            if TOTAL:
-                total = tl.load(d_total[i] + by_channel, mask=real, other=0.0).to(tl.float32)
-                if FIRST_ALONE and i == 0:
-                    total = tl.where(written, total, 0.0)
-                d_value += total
-            if WEIGHTED:
-                slope = tl.load(d_weighted[i] + by_channel, mask=real, other=0.0).to(tl.float32)
-                slope = tl.broadcast_to(slope, [CELLS, WIDE])
-            if ATTENTION and TIDY:
-                head = tl.arange(0, HEADS)
-                by_head, own = group[:, None] * HEADS + head[None, :], writes[:, None]
-                peak = tl.load(peaks[i] + by_head, mask=own, other=0.0)
-                share = tl.exp(tl.where(own, _select_heads(scored, i, HEADS) - peak, float("-inf")))
-                d_share = tl.zeros([CELLS, HEADS], tl.float32)
-                if WEIGHT:
-                    d_share += tl.load(d_weight[i] + by_head, mask=own, other=0.0)
-                if WEIGHTED:
-                    by_slice = tl.reshape(slope, [CELLS, HEADS, K // HEADS])
-                    d_value += tl.reshape(by_slice * share[:, :, None], [CELLS, K])
-                    sliced = tl.reshape(value, [CELLS, HEADS, K // HEADS]).to(tl.float32)
-                    d_share += tl.sum(by_slice * sliced, axis=2)
-                d_score += _spread_heads(share * d_share, i, COLUMNS)
-            elif WEIGHTED:
-                spread = column[:, None] == (i * HEADS + channel // (K // HEADS))[None, :]
-                spread = spread.to(tl.float32).to(kind)
-                d_value += slope * tl.dot(share.to(kind), spread, input_precision=PRECISION)
-                slope = (slope * value.to(tl.float32)).to(kind)
-                d_share = tl.dot(slope, tl.trans(spread), d_share, input_precision=PRECISION)
-        if ATTENTION:
-            if not TIDY:
-                d_score = share * d_share
-            d_score = d_score.to(kind)
-            d_value = tl.dot(d_score, tl.trans(score), d_value, input_precision=PRECISION)
-            d_score_weight = tl.dot(
-                tl.trans(value), d_score, d_score_weight, input_precision=PRECISION
-            )
-        tl.store(d_values + start + offset, d_value.to(kind), mask=valid)
-    if ATTENTION:
-        entry = (program * K + channel[:, None]) * COLUMNS + column[None, :]
-        tl.store(d_scores + entry, d_score_weight, mask=(channel < K)[:, None])
-
-
 @jit
-def _select_heads(columns, i: tl.constexpr, HEADS: tl.constexpr):
-    """Select the heads of the i-th grouping from the columns: (CELLS, H)."""
-    SIDES: tl.constexpr = columns.shape[1] // HEADS
-    apart = tl.reshape(columns, [columns.shape[0], SIDES, HEADS])
-    return tl.sum(tl.where((tl.arange(0, SIDES) == i)[None, :, None], apart, 0.0), axis=1)
-
-
-@jit
-def _spread_heads(heads, i: tl.constexpr, COLUMNS: tl.constexpr):
-    """Put the heads of the i-th grouping into the columns, 0 elsewhere: (CELLS, COLUMNS)."""
-    SIDES: tl.constexpr = COLUMNS // heads.shape[1]
-    apart = tl.where((tl.arange(0, SIDES) == i)[None, :, None], heads[:, None, :], 0.0)
-    return tl.reshape(apart, [heads.shape[0], COLUMNS])
-
-
-@jit
-def _groups(ids, inside, FAR: tl.constexpr):
-    """Load the groups of cells."""
-    group = tl.load(ids, mask=inside, other=0)
-    return group.to(tl.int64) if FAR else group
-
-
-@jit
-def _side_by_side(
+def side_by_side(
     scores, NUMBER: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr,
     HEADS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip

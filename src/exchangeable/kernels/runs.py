@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 CELLS_PER_CHUNK = 256
 """Fewer make more partial results, more leave multiprocessors idle."""
@@ -44,6 +45,13 @@ class Runs:
     @property
     def chunks(self) -> int:
         return len(self.chunk_starts) - 1
+
+    def count(self, writers: Tensor) -> Tensor:
+        """Count the cells of a mask in each group: (E,) -> (G,)."""
+        chosen = writers if self.is_sorted else writers.index_select(0, self.permutation)
+        before = functional.pad(chosen.cumsum(0), (1, 0))
+        starts = self.chunk_starts.index_select(0, self.group_chunks)
+        return before.index_select(0, starts).diff()
 
     @classmethod
     def of(cls, ids: Tensor, number: int) -> Runs:

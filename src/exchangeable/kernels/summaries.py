@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -38,12 +39,17 @@ def summarise(sums: Sums, weights: Weights) -> Tensor:
     total / max(n, 1) @ mean + weighted / max(weight, 1) @ attention
                              + (log(1 + n) / 10, 1 / (1 + n)) @ counts
     """
-    device = sums.cells.device.type
+    return summarise_all([sums], [weights])[0]
+
+
+def summarise_all(sums: Sequence[Sums], weights: Sequence[Weights]) -> list[Tensor]:
+    """Return the rows of the groups of several groupings, with the same parts: (G, O) each."""
+    device = sums[0].cells.device.type
     # Results rounded to half precision need not all digits of float32.
     narrow = torch.is_autocast_enabled(device)
     digits = precision(torch.get_autocast_dtype(device) if narrow else torch.float32)
-    rows: Tensor = _Summarise.apply(digits, *sums, *weights)  # type: ignore[no-untyped-call]
-    return rows
+    inputs = [one for pair in zip(sums, weights, strict=True) for part in pair for one in part]
+    return list(_Summarise.apply(digits, *inputs))  # type: ignore[no-untyped-call]
 
 
 def can_summarise(sums: Sums, weights: Weights) -> bool:
@@ -56,22 +62,27 @@ def can_summarise(sums: Sums, weights: Weights) -> bool:
     return small and all(one.ndim == 2 and one.dtype == torch.float32 for one in tensors)
 
 
+_PARTS = len(Sums._fields) + len(Weights._fields)
+
+
 class _Summarise(Function):
+    """Inputs: of each grouping its sums and its weights. Outputs: its rows."""
+
     @staticmethod
-    def forward(ctx: Any, digits: str, *inputs: Tensor | None) -> Tensor:
+    def forward(ctx: Any, digits: str, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         from exchangeable.kernels.summary_programs import summarise_groups
 
         inputs = tuple(None if one is None else one.contiguous() for one in inputs)
-        count = inputs[0]
-        assert count is not None
         ctx.digits = digits
         ctx.save_for_backward(*inputs)
-        sizes, programs = _sizes(inputs)
-        rows = count.new_empty(len(count), sizes["OUT"])
+        by_part = _by_part(inputs)
+        sizes, programs = _sizes(by_part)
+        counts = by_part[0]
+        rows = tuple(count.new_empty(len(count), sizes["OUT"]) for count in counts)
         launch(
             summarise_groups,
-            programs,
-            (*inputs, rows, len(rows)),
+            (programs, len(counts)),
+            (*by_part, rows, tuple(len(count) for count in counts)),
             PRECISION=digits,
             num_warps=SUMMARY.warps,
             num_stages=SUMMARY.stages,
@@ -81,50 +92,63 @@ class _Summarise(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_rows: Tensor) -> Any:
+    def backward(ctx: Any, *d_rows: Tensor) -> Any:
         from exchangeable.kernels.summary_programs import summary_gradient
 
-        inputs = ctx.saved_tensors
-        count, *sums = inputs[:4]
-        weights = inputs[4:]
-        sizes, programs = _sizes(inputs)
-        like = [None if one is None else torch.empty_like(one) for one in sums]
-        lengths = [0 if one is None else len(one) for one in weights]
+        by_part = _by_part(ctx.saved_tensors)
+        counts, *sums = by_part[:4]
+        weights = by_part[4:]
+        sizes, programs = _sizes(by_part)
+        like = [None if part is None else tuple(map(torch.empty_like, part)) for part in sums]
+        lengths = [0 if part is None else len(part[0]) for part in weights]
         # An array without groups launches nothing, and its weights' gradient is 0.
-        d_weights = count.new_empty(programs, sum(lengths), sizes["OUT"])
+        d_weights = counts[0].new_empty(programs, len(counts), sum(lengths), sizes["OUT"])
         launch(
             summary_gradient,
-            programs,
-            (*inputs[:6], d_rows.contiguous(), *like, d_weights, len(count)),
+            (programs, len(counts)),
+            (
+                *by_part[:6],
+                tuple(one.contiguous() for one in d_rows),
+                *like,
+                d_weights,
+                tuple(len(count) for count in counts),
+            ),
             COLUMNS=padded(sizes["HEADS"]),
             PRECISION=ctx.digits,
             num_warps=SUMMARY.warps,
             num_stages=SUMMARY.stages,
             **sizes,
         )
-        parts = d_weights.sum(dim=0).split(lengths)
-        d_each = [None if one is None else d for one, d in zip(weights, parts, strict=True)]
-        return None, None, *like, *d_each
+        gradients: list[Tensor | None] = []
+        for i, total in enumerate(d_weights.sum(dim=0)):
+            parts = total.split(lengths)
+            d_each = [None if one is None else d for one, d in zip(weights, parts, strict=True)]
+            gradients += [None, *(None if part is None else part[i] for part in like), *d_each]
+        return None, *gradients
 
 
-def _sizes(inputs: tuple[Tensor | None, ...]) -> tuple[dict[str, Any], int]:
+def _by_part(inputs: tuple[Tensor | None, ...]) -> list[Any]:
+    """Return each part of the sums and weights by grouping; None where it is missing."""
+    parts = [inputs[part::_PARTS] for part in range(_PARTS)]
+    return [None if part[0] is None else part for part in parts]
+
+
+def _sizes(by_part: list[Any]) -> tuple[dict[str, Any], int]:
     """Return the sizes that the kernel and its gradient share, and the number of programs."""
-    count, _, weight, _, mean, attention, counts = inputs
-    matrix = mean if mean is not None else attention
-    assert count is not None
-    assert matrix is not None
-    channels, outputs = matrix.shape
+    counts, _, weight, _, mean, attention, by_count = by_part
+    channels, outputs = (mean if mean is not None else attention)[0].shape
     wide, out_wide = padded(channels), padded(outputs)
     tile = SUMMARY.cells(wide, out_wide)
     sizes = {
+        "NUMBER": len(counts),
         "K": channels,
         "WIDE": wide,
         "OUT": outputs,
         "OUT_WIDE": out_wide,
-        "HEADS": 1 if weight is None else weight.shape[1],
+        "HEADS": 1 if weight is None else weight[0].shape[1],
         "GROUPS": tile,
         "MEAN": mean is not None,
         "ATTENTION": attention is not None,
-        "COUNTS": counts is not None,
+        "COUNTS": by_count is not None,
     }
-    return sizes, SUMMARY.programs(len(count), tile, count)
+    return sizes, SUMMARY.programs(max(map(len, counts)), tile, counts[0])

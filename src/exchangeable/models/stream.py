@@ -153,7 +153,7 @@ class Stream:
             cells = self.cells_in(chunk)
             y = self.layers[last].read(self.activations(last, chunk), cells, self.readouts[last])
             outputs.append(y if all_cells or cells.writers is None else y[~cells.writers])
-        return torch.cat(outputs)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def activations(self, level: int, chunk: int) -> Tensor:
         """Return a chunk's activations before a layer that it has entered."""

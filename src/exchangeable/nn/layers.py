@@ -21,7 +21,7 @@ from exchangeable.arrays.groups import Axes, proper_subsets
 from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Epilogue, add_in_place, combine
 from exchangeable.nn.pool_states import Poolings, PoolStates
-from exchangeable.nn.pools import GroupReadout, Modules, PooledTerm, Pooling, uniform
+from exchangeable.nn.pools import GroupReadout, Modules, PooledTerm, Pooling, rows_fused, uniform
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", ExchangeableArray, Tensor)
 
@@ -208,10 +208,14 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
 
     def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
         on = {}
-        for axes, term in zip(self.axes, self.terms, strict=True):
-            if axes not in pools.states:
-                continue  # a readout of some axes only
-            rows, per_cell = term.readout(pools.states[axes], self.own.dtype)
+        # A readout may be of some axes only.
+        by_axes = zip(self.axes, self.terms, strict=True)
+        terms = {axes: term for axes, term in by_axes if axes in pools.states}
+        states = [pools.states[axes] for axes in terms]
+        fused: Sequence[Tensor | None] | None = rows_fused(list(terms.values()), states)
+        fused = fused or [None] * len(terms)
+        for (axes, term), together in zip(terms.items(), fused, strict=True):
+            rows, per_cell = term.readout(pools.states[axes], self.own.dtype, together)
             members = features[axes[0]] if features is not None and len(axes) == 1 else None
             if members is not None:
                 more = members @ self.features[axes[0]]

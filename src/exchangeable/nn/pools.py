@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Generator, Tensor, nn
@@ -18,6 +18,9 @@ from torch import Generator, Tensor, nn
 from exchangeable.arrays.grid import AnyGroups
 from exchangeable.nn import pooling
 from exchangeable.nn.pooling import State, unpool
+
+if TYPE_CHECKING:
+    from exchangeable.kernels import Sums, Weights
 
 M = TypeVar("M", bound=nn.Module)
 Pooling = Literal["mean", "sum", "max", "attention", "least_squares"]
@@ -261,8 +264,13 @@ class PooledTerm(nn.Module):
             [uniform((pool.channels, out_channels), fan_in, generator) for pool in self.pools]
         )
 
-    def readout(self, states: tuple[State, ...], dtype: torch.dtype) -> GroupReadout:
-        """Prepare what cells read, from the states of the pools."""
+    def readout(
+        self, states: tuple[State, ...], dtype: torch.dtype, rows: Tensor | None = None
+    ) -> GroupReadout:
+        """Prepare what cells read, from the states of the pools.
+
+        ``rows`` are the rows of the groups where ``rows_fused`` has computed them.
+        """
         terms = list(zip(self.pools, states, self.weights, strict=True))
         per_cell = tuple(
             pool.summarise(state).to(dtype) for pool, state, _ in terms if pool.per_cell
@@ -270,7 +278,6 @@ class PooledTerm(nn.Module):
         per_group = [term for term in terms if not term[0].per_cell]
         if not per_group:
             return GroupReadout(None, per_cell)
-        rows = _rows_fused(per_group)
         if rows is not None:
             return GroupReadout(rows, per_cell)
         summary = torch.cat(
@@ -297,17 +304,39 @@ class PooledTerm(nn.Module):
         return total
 
 
-def _rows_fused(terms: Sequence[tuple[Pool, State, Tensor]]) -> Tensor | None:
-    """Multiply summaries by weights in one kernel, for mean, attention and counts on a GPU."""
-    by_kind = {type(pool): (state, weight) for pool, state, weight in terms}
-    kinds = {MeanPool, AttentionPool, CountPool}
-    if not terms[0][1][-1].is_cuda or len(by_kind) < len(terms) or not set(by_kind) <= kinds:
-        return None
-    from exchangeable.kernels import Sums, Weights, can_summarise, summarise
+def rows_fused(
+    terms: Sequence[PooledTerm], states: Sequence[tuple[State, ...]]
+) -> list[Tensor] | None:
+    """Multiply the summaries of several terms by their weights, in one kernel on a GPU.
 
+    None where there is none: it takes means, attention and counts, the same of all terms.
+    """
+    if not states or not states[0][0][-1].is_cuda:
+        return None
+    from exchangeable.kernels import can_summarise, summarise_all
+
+    pairs = []
+    for term, each in zip(terms, states, strict=True):
+        pair = _sums_and_weights(term, each)
+        if pair is None or not can_summarise(*pair):
+            return None
+        pairs.append(pair)
+    return summarise_all([sums for sums, _ in pairs], [weights for _, weights in pairs])
+
+
+def _sums_and_weights(term: PooledTerm, states: tuple[State, ...]) -> tuple[Sums, Weights] | None:
+    """Return the sums and the weights of a term for the kernel; None if others are there too."""
+    from exchangeable.kernels import Sums, Weights
+
+    per_group = [
+        each for each in zip(term.pools, states, term.weights, strict=True) if not each[0].per_cell
+    ]
+    by_kind = {type(pool): (state, weight) for pool, state, weight in per_group}
+    known = set(by_kind) <= {MeanPool, AttentionPool, CountPool}
+    if not by_kind or len(by_kind) < len(per_group) or not known:
+        return None
     (total, _), mean = by_kind.get(MeanPool, ((None, None), None))
     (_, weight, weighted, _), attention = by_kind.get(AttentionPool, ((None,) * 4, None))
     _, counts = by_kind.get(CountPool, ((), None))
-    sums = Sums(terms[0][1][-1], total, weight, weighted)
-    weights = Weights(mean, attention, counts)
-    return summarise(sums, weights) if can_summarise(sums, weights) else None
+    sums = Sums(per_group[0][1][-1], total, weight, weighted)
+    return sums, Weights(mean, attention, counts)

@@ -1,8 +1,8 @@
-"""Training steps captured as CUDA graphs: thousands of small launches become two.
+"""Training steps captured as CUDA graphs: thousands of small launches become one.
 
-A step over a whole table does the same things every time; only which cells are hidden and which
-channels are dropped differ, and these are inputs. Launched one by one, the small products of a
-step take longer to start than to run.
+A step over a whole table does the same things every time; only which cells are hidden, which
+channels are dropped and the learning rate differ, and these are inputs. Launched one by one, the
+small products of a step take longer to start than to run.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
-from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.models.memory import Encode, MemoryModel
+from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.models.memory import MemoryModel
 from exchangeable.models.paper import PaperModel
 from exchangeable.models.prior_channels import append_anchor
 from exchangeable.models.stream import Plan, Stream
 from exchangeable.nn.pools import LeastSquaresPool
 from exchangeable.nn.segments import has_kernels
+from exchangeable.training.run import Run
+from exchangeable.training.task import Task
+from exchangeable.values.codecs import Codec, encoder
+from exchangeable.values.losses import loss_of
 
 Autocast = Callable[[], AbstractContextManager[Any]]
+
+_WARM_UPS = 2
+"""Steps before the capture: kernels are compiled in the first, and memory is allocated."""
 
 
 def can_capture(model: MemoryModel, cells: ExchangeableArray) -> bool:
@@ -33,92 +40,121 @@ def can_capture(model: MemoryModel, cells: ExchangeableArray) -> bool:
 
 
 class CapturedStep:
-    """``MemoryModel.predict_hidden`` of one table, for any mask."""
+    """A training step over all cells of one table, for any mask.
 
-    def __init__(
-        self,
-        model: MemoryModel,
-        cells: ExchangeableArray,
-        features: FeatureTensors | None,
-        encode: Encode,
-        autocast: Autocast,
-    ) -> None:
-        self.model, self.cells = model, cells
-        forward = _WholeTable(model, cells, features, encode, autocast)
-        writers = torch.arange(len(cells), device=cells.values.device) % 2 == 0
-        prior_values = [self._placeholder()] if model.prior_channels else []
-        inputs = (writers, *prior_values, *self._draw_dropout(torch.Generator()))
+    It does what ``take_step`` and ``Run.average`` do, except that the loss is a weighted sum over
+    all cells: taking out the hidden ones would wait for their number.
+    """
+
+    def __init__(self, run: Run, codec: Codec, task: Task, autocast: Autocast) -> None:
+        self.run, self.codec, self.stats, self.autocast = run, codec, task.stats, autocast
+        cells, model = task.observed, run.model
+        device = cells.values.device
+        self.features = task.features_for(model)
+        # Encoded once: the values are the same in every step.
+        self.start = model.input_channels(encoder(codec, task.stats)(cells.values))
+        self.truth, self.support = cells.values.squeeze(1).float(), cells.support
+        masks = model.train().draw_dropout(torch.empty(0), torch.Generator())
+        self.lengths = [0 if mask is None else len(mask) for mask in masks]
+        # The inputs. With a rate of 0 and an average that stays, warming up changes no weight.
+        self.hide = torch.arange(len(cells), device=device) % 2 == 1
+        self.prior_values = (
+            torch.ones(len(cells), model.prior_channels, device=device)
+            if model.prior_channels
+            else None
+        )
+        self.numbers = torch.zeros(2 + sum(self.lengths), device=device)
+        self.loss = torch.zeros((), device=device)
+        self._capture()
+
+    def __call__(
+        self, hide: Tensor, generator: Generator | None, prior_values: Tensor | None = None
+    ) -> Tensor:
+        """Take the next step of the run; return the loss before it, until the one after it."""
+        self.hide.copy_(hide)
+        if self.prior_values is not None and prior_values is not None:
+            self.prior_values.copy_(prior_values)
+        drawn = self.run.model.draw_dropout(torch.empty(0), generator)
+        masks = [mask for mask in drawn if mask is not None]
+        share = 1 - self.run.decay(self.run.step + 1)
+        rates = torch.tensor([self.run.config.rate(self.run.step), share])
+        # From pinned memory the copy waits for nothing, and nothing waits for it.
+        self.numbers.copy_(torch.cat([rates, *masks]).pin_memory(), non_blocking=True)
+        self.graph.replay()
+        return self.loss
+
+    def _capture(self) -> None:
         # Weights get their gradients on another stream than that of the capture, as intended.
         quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
         if quiet is not None:
             quiet(False)
-        self.graph: Any = torch.cuda.make_graphed_callables(
-            forward, inputs, allow_unused_input=True
+        optimiser = self.run.optimiser
+        group = optimiser.param_groups[0]
+        group["lr"], group["capturable"] = self.numbers[0], True
+        before = {
+            weight: {name: moment.clone() for name, moment in moments.items()}
+            for weight, moments in optimiser.state.items()
+        }
+        stream = torch.cuda.Stream(self.numbers.device)
+        stream.wait_stream(torch.cuda.current_stream(self.numbers.device))
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UPS):
+                self._step()
+            for weight, moments in optimiser.state.items():
+                for name, moment in moments.items():
+                    moment.copy_(before[weight][name]) if weight in before else moment.zero_()
+        torch.cuda.current_stream(self.numbers.device).wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        self.run.optimiser.zero_grad(set_to_none=True)
+        with torch.cuda.graph(self.graph, stream=stream):
+            self._step()
+
+    def _step(self) -> None:
+        """Take one step of the optimiser, and move the averaged weights."""
+        run, config = self.run, self.run.config
+        weights: list[Tensor] = list(run.model.parameters())
+        run.optimiser.zero_grad(set_to_none=True)
+        outputs = append_anchor(self._forward(), self.prior_values)
+        predictions = self.codec.read(outputs.float(), self.stats)
+        shares = self.hide / self.hide.sum()
+        loss = loss_of(
+            predictions, self.truth, self.stats, config.loss, config.squared_weight, shares
         )
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights, config.clip)
+        # A loss that is not finite changes no weight: the run ends when it is read.
+        run.optimiser.found_inf = (~loss.detach().isfinite()).float()  # type: ignore[attr-defined]
+        run.optimiser.step()
+        with torch.no_grad():
+            means: list[Tensor] = list(run.averaged.parameters())
+            apart = torch._foreach_sub(weights, means)
+            torch._foreach_mul_(apart, self.numbers[1])
+            torch._foreach_add_(means, apart)
+        self.loss.copy_(loss.detach())
 
-    def __call__(
-        self, writers: Tensor, generator: Generator | None, prior_values: Tensor | None = None
-    ) -> Tensor:
-        """Return the outputs for all cells, given which of them write: (E, O)."""
-        more = [] if prior_values is None else [prior_values]
-        outputs: Tensor = self.graph(writers, *more, *self._draw_dropout(generator))
-        return append_anchor(outputs, prior_values)
-
-    def _placeholder(self) -> Tensor:
-        """Return a placeholder for the prior's channels during capture."""
-        return self.cells.values.new_ones(
-            len(self.cells), self.model.prior_channels, dtype=torch.float32
-        )
-
-    def _draw_dropout(self, generator: Generator | None) -> list[Tensor]:
-        """Draw the masks of all layers with dropout, and copy them to the device at once."""
-        drawn = self.model.draw_dropout(torch.empty(0), generator)
-        masks = [mask for mask in drawn if mask is not None]
-        if not masks:
-            return []
-        sizes = [len(mask) for mask in masks]
-        return list(torch.cat(masks).to(self.cells.values.device).split(sizes))
-
-
-class _WholeTable(nn.Module):
-    """The forward pass over all cells, as a function of writers, prior values and dropout."""
-
-    def __init__(
-        self,
-        model: MemoryModel,
-        cells: ExchangeableArray,
-        features: FeatureTensors | None,
-        encode: Encode,
-        autocast: Autocast,
-    ) -> None:
-        super().__init__()
-        self.model = model
-        # Encoded once: the values are the same in every step.
-        self.start, self.support = model.input_channels(encode(cells.values)), cells.support
-        self.features, self.autocast = features, autocast
-        masks = model.draw_dropout(torch.empty(0), torch.Generator())
-        self.drops = [mask is not None for mask in masks]
-
-    def forward(self, writers: Tensor, *more: Tensor) -> Tensor:
-        rest = iter(more)
-        prior_values = next(rest) if self.model.prior_channels else None
-        dropout = [next(rest) if drops else None for drops in self.drops]
-        if isinstance(self.model, PaperModel) and self.model.literal:
+    def _forward(self) -> Tensor:
+        """Return the model's outputs for all cells: (E, O)."""
+        model, dropout = self.run.model, self._dropout()
+        writers = self.hide if self.run.config.hide == "nothing" else ~self.hide
+        if isinstance(model, PaperModel) and model.literal:
             with self.autocast():
-                return self.model.forward_literal(
+                return model.forward_literal(
                     self.start, self.support, writers, self.features, dropout
                 )
-        cells = self.support.with_writers(writers)
-        plan = Plan(chunk_cells=max(len(cells), 1))
         stream = Stream(
-            list(self.model.layers),
-            cells,
+            list(model.layers),
+            self.support.with_writers(writers),
             self.start,
             lambda values: values,
-            prior_values=prior_values,
+            prior_values=self.prior_values,
             features=self.features,
-            plan=plan,
+            plan=Plan(chunk_cells=max(len(self.support), 1)),
         )
         with self.autocast():
             stream.condition(dropout_masks=dropout, keep_for_backward=True)
             return stream.outputs(all_cells=True)
+
+    def _dropout(self) -> list[Tensor | None]:
+        """Return the dropout mask of each layer; None where a layer drops nothing."""
+        masks = self.numbers[2:].split(self.lengths)
+        return [mask if len(mask) else None for mask in masks]

@@ -23,6 +23,7 @@ from exchangeable.runtime.processes import Processes
 from exchangeable.runtime.threads import threads_for_training
 from exchangeable.training.cuda_graph import CapturedStep
 from exchangeable.training.execution import Execution
+from exchangeable.training.losses import Losses
 from exchangeable.training.masking import Example
 from exchangeable.training.run import Run, check_finite
 from exchangeable.training.task import encode_array
@@ -35,7 +36,7 @@ class Examples(Protocol):
 
     codec: Codec
     captured: CapturedStep | None
-    """The forward pass as a CUDA graph, where every step is over the same cells."""
+    """The step as a CUDA graph, where every one is over the same cells."""
     keep_last: bool
     """Whether the result is the last weights and not the best that were validated."""
 
@@ -87,24 +88,31 @@ def train(
         examples.prepare(execution)
         started = saved = time.perf_counter()
         first_step, cells = run.step, 0
+        losses = Losses(late=examples.captured is not None)
         if run.step == 0 and not run.history:
             _validate(run, examples, execution, loss=0.0)
         remaining = iter(examples)
         while run.step < config.steps and not _out_of_patience(run):
             example = next(remaining)
+            validating = (run.step + 1) % config.evaluate_every == 0
+            validating = validating or run.step + 1 == config.steps
             try:
                 loss = take_step(run, example, examples.codec, execution, examples.captured)
+                losses.add(run.step, loss)
+                run.step += 1
+                if examples.captured is None:  # a captured step averages too
+                    run.average()
+                if validating:
+                    losses.wait()
             except Failed:
                 if save is not None:
                     save(run)  # the best weights so far are worth keeping
                 raise
-            run.step += 1
-            run.average(config.average)
             cells += len(example.cells)
-            if run.step % config.evaluate_every == 0 or run.step == config.steps:
-                _validate(run, examples, execution, loss)
+            if validating:
+                _validate(run, examples, execution, losses.last)
             now = time.perf_counter()
-            text = _describe_step(run, loss, cells, now - started, run.step - first_step)
+            text = _describe_step(run, losses.last, cells, now - started, run.step - first_step)
             execution.progress.at(run.share, text)
             stopping = processes.any(stop_requested() or now - started > execution.seconds)
             if save is not None and (stopping or now - saved > execution.save_every):
@@ -122,15 +130,17 @@ def take_step(
     codec: Codec,
     execution: Execution,
     captured: CapturedStep | None = None,
-) -> float:
+) -> Tensor:
     """Predict the hidden cells of an example and update the weights; return the loss before."""
+    if captured is not None:
+        return captured(example.hide, run.drops, example.prior_values)
     config, processes = run.config, execution.processes
     cells, hide, stats = example.cells, example.hide, example.stats
     first, last = processes.share(len(cells))
     hidden = hide[first:last].nonzero().squeeze(1)
     truth = cells.values[first:last].index_select(0, hidden).squeeze(1).float()
     run.model.train()
-    outputs = _predict_hidden(run, example, codec, execution, captured, hidden)
+    outputs = _predict_hidden(run, example, codec, execution)
     predictions = codec.read(outputs.float(), stats)
     loss = loss_of(predictions, truth, stats, config.loss, config.squared_weight)
     if processes.size > 1:  # the mean over all hidden cells is a mean of the processes' means
@@ -143,7 +153,7 @@ def take_step(
     _sum_gradients(run.model, processes)
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.clip)
     run.optimiser.step()
-    return float(total)
+    return total
 
 
 def _predict_hidden(
@@ -151,17 +161,11 @@ def _predict_hidden(
     example: Example,
     codec: Codec,
     execution: Execution,
-    captured: CapturedStep | None,
-    hidden: Tensor,
 ) -> Tensor:
     """Return the model's outputs for the hidden cells of this process: (Q, O)."""
     cells, hide, prior_values, stats, features = example
-    all_write = run.config.hide == "nothing"
-    if captured is not None:
-        writers = hide if all_write else ~hide
-        return captured(writers, run.drops, prior_values).index_select(0, hidden)
     with autocast(cells.values.device, execution.precision):
-        if all_write:
+        if run.config.hide == "nothing":
             channels = encode_array(cells, codec, stats)
             return run.model(channels, cells.support, features, run.drops)
         return run.model.predict_hidden(

@@ -36,9 +36,10 @@ from exchangeable.training.samplers import (
 )
 from exchangeable.training.task import Task
 from exchangeable.training.validation import ValidationSet, validation_rmse, validation_sets
-from exchangeable.values.codecs import Codec, ValueStats, encoder
+from exchangeable.values.codecs import Codec, ValueStats
 
 _FANOUT = 25
+_SURELY_SOME = 64
 
 
 class Example(NamedTuple):
@@ -150,12 +151,10 @@ class ExampleSource:
         return whole and alone and can_capture(self.run.model, self.task.observed)
 
     def _capture(self, execution: Execution) -> CapturedStep:
-        self.run.model.train()
         return CapturedStep(
-            self.run.model,
-            self.task.observed,
-            self.task.features_for(self.run.model),
-            encoder(self.codec, self.task.stats),
+            self.run,
+            self.codec,
+            self.task,
             lambda: autocast(self.run.device, execution.precision),
         )
 
@@ -171,9 +170,14 @@ def draw_mask(support: Support, config: TrainingConfig, generator: np.random.Gen
     else:
         axis = 0 if way == "rows" else support.order - 1
         by_member = _draw_shares(config, generator, support.shape[axis])
-        shares = torch.from_numpy(by_member.astype(np.float32)).to(device)[support.index[:, axis]]
+        drawn = torch.from_numpy(by_member.astype(np.float32))
+        if device.type == "cuda":  # from pinned memory a copy waits for no earlier step
+            drawn = drawn.pin_memory()
+        shares = drawn.to(device, non_blocking=True)[support.index[:, axis]]
     mask = hashed_uniform(len(support), int(generator.integers(2**63)), device) < shares
-    if not mask.any():
+    # Looking waits for the device, and in a large table there is always one: with 64 expected, the
+    # chance of none is e^-64.
+    if len(support) * config.hide_least < _SURELY_SOME and not mask.any():
         mask[int(generator.integers(len(support)))] = True
     return mask
 

@@ -95,13 +95,16 @@ class Run:
         if numbers["best_rmse"] is None:
             self.best_rmse = math.inf
 
-    def average(self, share: float) -> None:
-        """Move the averaged weights towards those of the model; quickly at first."""
-        share = min(share, (1 + self.step) / (10 + self.step))
+    def decay(self, step: int) -> float:
+        """Return the share that a step keeps of the averaged weights: little at first."""
+        return min(self.config.average, (1 + step) / (10 + step))
+
+    def average(self) -> None:
+        """Move the averaged weights towards those of the model."""
         with torch.no_grad():
             means: list[Tensor] = list(self.averaged.parameters())
             weights: list[Tensor] = list(self.model.parameters())
-            torch._foreach_lerp_(means, weights, 1 - share)
+            torch._foreach_lerp_(means, weights, 1 - self.decay(self.step))
 
     def record_validation(self, rmse: float, loss: float) -> None:
         """Add to the history, and keep the averaged weights if none before were as good."""

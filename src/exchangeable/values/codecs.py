@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -61,7 +62,7 @@ class ValueStats:
 
     def levels(self, like: Tensor) -> Tensor:
         """Return the levels of the scale with the type and device of ``like``: (L,)."""
-        return like.new_tensor(self.scale.levels)
+        return _constant(self.scale.levels, like.dtype, like.device)
 
     def standardise(self, values: Tensor) -> Tensor:
         return (values - self.mean) / self.deviation
@@ -92,6 +93,13 @@ def _quantiles(
         for n in (below, below + 1)
     )
     return low + (place - below) * (high - low)
+
+
+@lru_cache(maxsize=64)
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Copy numbers to a device once: copying waits for it, which a captured step must not."""
+    with torch.inference_mode(False):  # training must be able to use them too
+        return torch.tensor(values, dtype=dtype, device=device)
 
 
 def _rank(knots: Tensor, values: Tensor, *, right: bool) -> Tensor:
@@ -196,7 +204,11 @@ class ScaleFree:
         mixing, prior = outputs[:, : self.out_channels], outputs[:, self.out_channels :]
         weights, locations, scales = mixing.chunk(3, dim=1)
         # Components start apart: equal ones would stay equal.
-        start = torch.linspace(-1.5, 1.5, self.components).to(locations)
+        start = _constant(
+            tuple(torch.linspace(-1.5, 1.5, self.components).tolist()),
+            locations.dtype,
+            locations.device,
+        )
         if not prior.shape[1]:
             locations, scales = locations + start, functional.softplus(scales) + 0.01
         else:  # together as wide as the prior: .31 of its variance between components, .69 within

@@ -107,3 +107,14 @@ def test_losses_are_what_their_names_say():
     )
     torch.testing.assert_close(loss_of(answers, truth, reference, "squared", 3.0), squared)
     assert float(both) == pytest.approx(surprise / 3 + 3 * float(squared))
+
+
+@pytest.mark.parametrize("kind", ["cross-entropy", "squared", "both", "relative"])
+def test_a_loss_of_shares_is_that_of_the_cells_that_have_one(kind):
+    reference = ValueStats.of(np.array([1.0, 2.0, 3.0]), Scale("levels", (1.0, 2.0, 3.0)))
+    answers = OneHot(3).read(torch.randn(20, 3, dtype=torch.float64), reference)
+    truth = torch.randint(1, 4, (20,)).double()
+    chosen = torch.arange(20) % 3 == 0
+    expected = loss_of(answers.take(chosen), truth[chosen], reference, kind, 2.0)
+    found = loss_of(answers, truth, reference, kind, 2.0, chosen.double() / chosen.sum())
+    torch.testing.assert_close(found, expected)

@@ -84,8 +84,18 @@ def step(cells: int, activation: str, profile: bool) -> dict[str, float]:
     ratings = torch.randint(1, 6, (len(index), 1), device="cuda").float()
     data = task(ExchangeableArray.unchecked(Support(index, shape), ratings))
     config = ResidualConfig(5, 5, activation=activation)  # type: ignore[arg-type]
+    found = one_after_the_other(config, data, profile)
+    found["train_ms"], _ = training(config, data)
+    found["train_validated_ms"] = training(config, held_out(data))[1]
+    found |= launched(Run.start(ResidualModel(config).cuda(), TrainingConfig()), data)
+    found["peak_gb"] = torch.cuda.max_memory_allocated() / 2**30
+    return found
+
+
+def one_after_the_other(config: ResidualConfig, data: Task, profile: bool) -> dict[str, float]:
+    """Captured steps with given masks, alone and one after the other."""
     run = Run.start(ResidualModel(config).cuda(), TrainingConfig())
-    masks = [torch.rand(len(index), device="cuda") < 0.3 for _ in range(4)]
+    masks = [torch.rand(len(data.observed), device="cuda") < 0.3 for _ in range(4)]
     turn = [0]
     captured = CapturedStep(run, OneHot(5), data, narrow)
 
@@ -105,11 +115,6 @@ def step(cells: int, activation: str, profile: bool) -> dict[str, float]:
             torch.cuda.synchronize()
         listed = seen.key_averages()
         print(listed.table(sort_by="self_cuda_time_total", row_limit=60, max_name_column_width=80))
-    del captured, train
-    found["train_ms"], _ = training(config, data)
-    found["train_validated_ms"] = training(config, held_out(data))[1]
-    found |= launched(run, data)
-    found["peak_gb"] = torch.cuda.max_memory_allocated() / 2**30
     return found
 
 

@@ -109,6 +109,17 @@ def assert_same_gradients(outputs, expected, inputs, references, draw, kind):
 # Runs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_the_cells_of_a_mask_are_counted_by_group(is_sorted):
+    draw = torch.Generator().manual_seed(0)
+    ids = (torch.rand(3000, generator=draw) ** 3 * 40).long()  # none in the last two groups
+    ids = ids.sort().values if is_sorted else ids
+    chosen = torch.rand(3000, generator=draw) < 0.4
+    runs = Runs.of(ids, 42)
+    assert runs.is_sorted == is_sorted
+    assert torch.equal(runs.count(chosen), ids[chosen].bincount(minlength=42))
+
+
 def test_chunks_hold_every_cell_once_and_never_cells_of_two_groups(monkeypatch):
     monkeypatch.setattr(runs_module, "CELLS_PER_CHUNK", 4)
     ids = torch.randint(7, (100,)) * 2  # odd groups are empty
@@ -133,6 +144,7 @@ def test_a_group_of_any_size_has_only_so_many_chunks(monkeypatch):
 
 def test_runs_of_no_cells_have_no_chunks():
     runs = Runs.of(torch.zeros(0, dtype=torch.int64), 3)
+    assert runs.count(torch.zeros(0, dtype=torch.bool)).tolist() == [0, 0, 0]
     assert (runs.chunks, runs.max_chunks, runs.group_chunks.tolist()) == (0, 0, [0, 0, 0, 0])
 
 
@@ -498,6 +510,24 @@ def test_summaries_are_averages_times_weights(groups, channels, outputs, heads, 
     expected = summaries(count.double(), *(references.get(name) for name in given))
     found = kernels.summarise(sums, weights)
     assert_same_gradients([found], [expected], inputs, references, draw, torch.float32)
+
+
+@needs_triton
+def test_summaries_of_several_groupings_are_those_of_each():
+    draw = torch.Generator().manual_seed(0)
+    pairs = []
+    for groups in (1, 70, 9):
+        count = torch.randint(0, 5, (groups, 1), generator=draw).float()
+        numbers = [torch.randn(shape, generator=draw) for shape in ((groups, 8), (8, 20), (2, 20))]
+        total, mean, counts = (leaf(one) for one in numbers)
+        pairs.append((kernels.Sums(count.to(HOME), total), kernels.Weights(mean, None, counts)))
+    leaves = [one for sums, weights in pairs for one in (sums.total, weights.mean, weights.counts)]
+    together = kernels.summarise_all(*zip(*pairs, strict=True))
+    apart = [kernels.summarise(*pair) for pair in pairs]
+    mixes = [torch.randn(one.shape, generator=draw).to(HOME) for one in apart]
+    gradients = [torch.autograd.grad(rows, leaves, mixes) for rows in (together, apart)]
+    for one, other in zip((*together, *gradients[0]), (*apart, *gradients[1]), strict=True):
+        assert torch.equal(one, other)
 
 
 @needs_triton

@@ -110,7 +110,6 @@ def test_losses_are_what_their_names_say():
     assert float(both) == pytest.approx(surprise / 3 + 3 * float(squared))
 
 
-<<<<<<< HEAD
 def test_quantiles_of_many_values_on_levels_come_from_counts(monkeypatch):
     rng = np.random.default_rng(0)
     scale = Scale("levels", (1.0, 2.0, 3.5, 4.0, 7.0))
@@ -120,7 +119,8 @@ def test_quantiles_of_many_values_on_levels_come_from_counts(monkeypatch):
     found = ValueStats.of(values, scale)
     assert found.knots == pytest.approx(expected.knots)
     assert (found.mean, found.deviation) == (expected.mean, expected.deviation)
-=======
+
+
 @pytest.mark.parametrize("kind", ["cross-entropy", "squared", "both", "relative"])
 def test_a_loss_of_shares_is_that_of_the_cells_that_have_one(kind):
     reference = ValueStats.of(np.array([1.0, 2.0, 3.0]), Scale("levels", (1.0, 2.0, 3.0)))
@@ -130,4 +130,3 @@ def test_a_loss_of_shares_is_that_of_the_cells_that_have_one(kind):
     expected = loss_of(answers.take(chosen), truth[chosen], reference, kind, 2.0)
     found = loss_of(answers, truth, reference, kind, 2.0, chosen.double() / chosen.sum())
     torch.testing.assert_close(found, expected)
->>>>>>> work-gpu

@@ -95,8 +95,8 @@ def gram(
         return blocks[0]
     result = weights.new_zeros(sums.members, layout.width, layout.width)
     for other, block in zip(others, blocks, strict=True):
-        columns = weights.new_tensor(layout.columns(axis, [other])).long()
-        result[:, columns[:, None], columns] = block
+        kept = torch.tensor(layout.columns(axis, [other]), device=block.device)
+        result[:, kept[:, None], kept] = block
     for first, second_axis in combinations(others, 2):
         rows, columns = layout.block(axis, first), layout.block(axis, second_axis)
         left = means[first][sums.index[:, first], layout.block(first, axis)]
@@ -128,7 +128,7 @@ def _pair_gram(
 
 @cache
 def _symmetric_places(rank: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and columns of the upper triangle of R x R, and where a symmetric matrix has its entries.
+    """Rows and columns of the upper triangle of R x R, and places of a symmetric matrix in it.
 
     The latter, (1 + R, 1 + R), are places in the row of a 1, R numbers and the upper triangle.
     """

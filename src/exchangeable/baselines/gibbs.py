@@ -33,7 +33,7 @@ from exchangeable.baselines.factorization import (
     gram,
     moments,
 )
-from exchangeable.baselines.products import SolvedMembers, MemberSums
+from exchangeable.baselines.products import MemberSums, SolvedMembers
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread

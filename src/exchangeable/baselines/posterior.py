@@ -30,7 +30,7 @@ from exchangeable.baselines.factorization import (
     moments,
 )
 from exchangeable.baselines.kept_rows import KeptRows
-from exchangeable.baselines.products import SolvedMembers, MemberSums
+from exchangeable.baselines.products import MemberSums, SolvedMembers
 from exchangeable.baselines.regression import Block, Regression
 
 MIN_VARIANCE = 1e-6

@@ -17,7 +17,7 @@ from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import State, check_cells, check_queries, standardise
 from exchangeable.baselines.factorization import VectorLayout, cell_means
 from exchangeable.baselines.posterior import Posterior, sweep
-from exchangeable.baselines.products import SolvedMembers, MemberSums
+from exchangeable.baselines.products import MemberSums, SolvedMembers
 from exchangeable.baselines.singular_vectors import TOLERANCE, PairTable, leading_vectors
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread

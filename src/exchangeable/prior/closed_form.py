@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.posterior import Posterior
-from exchangeable.baselines.products import SolvedMembers, MemberSums
+from exchangeable.baselines.products import MemberSums, SolvedMembers
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias
 from exchangeable.prior.drift import Drift
@@ -326,9 +326,7 @@ class ClosedForm:
         """What the fine factors leave of some cells, by position: (C,)."""
         return self.values[cells] - self.fine.predict_mean(self.index[cells])
 
-    def _updated_features(
-        self, changed: SolvedMembers, size: int, side: SideInformation
-    ) -> Tensor:
+    def _updated_features(self, changed: SolvedMembers, size: int, side: SideInformation) -> Tensor:
         """Return the features of all members: changed and new ones are described again."""
         assert self.pattern is not None
         axis, members = changed.sums.axis, changed.members

@@ -93,8 +93,9 @@ def update_similarities(
 
     ``changed`` are the members of each axis with changed cells.
     """
-    updated = []
-    for each, members in zip(similarities, changed, strict=True):
+    updated: list[UpdatedSimilarity] = []
+    known: Sequence[Similarity | UpdatedSimilarity | NewMembersSimilarity] = similarities
+    for each, members in zip(known, changed, strict=True):
         assert not isinstance(each, NewMembersSimilarity), "new members cannot be changed"
         one = update_similarity(each, index, residuals, shape, members)
         if one is None:

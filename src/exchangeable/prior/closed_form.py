@@ -203,14 +203,15 @@ class ClosedForm:
             base = torch.where(by_features, fine, base)
         factors = torch.stack([fine - base, self.coarse.predict_mean(index) - base], dim=1)
         factors *= believed[:, None]
-        drift = torch.zeros_like(base) if self.drift is None else self.drift.at(index, times)
+        nothing = base.new_zeros(1).expand(len(base))
+        drift = nothing if self.drift is None else self.drift.at(index, times)
         return Estimates(
             base,
             drift,
             factors,
             base.new_empty(len(base), 0),
             torch.stack([axis.estimate(index) for axis in self.similarities], dim=1),
-            torch.stack([estimate_nearby(each, index, times) for each in self.nearby], dim=1),
+            estimate_nearby(self.nearby, index, times),
         )
 
     def estimates_of_unseen(
@@ -323,7 +324,7 @@ class ClosedForm:
         return fitted if kept is None else fitted.with_similarities(kept)
 
     def _residuals_at(self, cells: Tensor) -> Tensor:
-        """What the fine factors leave of some cells, by position: (C,)."""
+        """What the fine factors leave of some cells (C,), by position."""
         return self.values[cells] - self.fine.predict_mean(self.index[cells])
 
     def _updated_features(self, changed: SolvedMembers, size: int, side: SideInformation) -> Tensor:

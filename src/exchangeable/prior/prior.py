@@ -137,7 +137,7 @@ class Prior:
         return self._mean(estimates, index), self.trust.variance(estimates.variances)
 
     def _mean(self, estimates: Estimates, index: Tensor) -> Tensor:
-        mean = self.trust.mean(estimates.base, estimates.columns)
+        mean = self.trust.mean(estimates)
         # Products of factors may lie far outside of all that was observed.
         low, high = self._range.to(mean.device)
         if self.later is not None:

@@ -260,13 +260,12 @@ class Posterior:
         axis = sums.axis
         target = sums.sorted(values) - self.mean
         target -= cell_means(self.layout, sums.index, self.means, self.layout.others(axis))
-        means, covariances, columns = list(self.means), list(self.covariances), [*sums.columns]
+        means, covariances = list(self.means), list(self.covariances)
         for other in self.layout.others(axis) if self.layout.rank else ():
             if len(sums) < len(means[other]):  # sums read whole tables: those of these cells alone
-                cells = columns[other]
-                columns[other] = torch.arange(len(sums), device=cells.device).to(cells)
+                cells = sums.columns[other]
                 means[other], covariances[other] = means[other][cells], covariances[other][cells]
-        sums = replace(sums, columns=torch.stack(columns))
+                sums = sums.with_own_rows(other)
         grams = gram(self.layout, sums, means, covariances)
         towards = moments(self.layout, sums, target, means, covariances)
         precision = grams / self.noise + self.precisions[axis].diag()

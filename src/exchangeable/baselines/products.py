@@ -132,7 +132,17 @@ class MemberSums:
 
     def weighted(self, weights: Tensor) -> MemberSums:
         """Return the same sums with a weight for each cell (E,), in the sequence of ``of``."""
-        return replace(self, weights=self.sorted(weights))
+        sums = replace(self, weights=self.sorted(weights))
+        vars(sums).update(sizes=self.sizes, needed_rows=self.needed_rows)
+        return sums
+
+    def with_own_rows(self, other: int) -> MemberSums:
+        """Return sums over tables of axis ``other`` that have a row for each sorted cell."""
+        columns = self.columns.clone()
+        columns[other] = torch.arange(len(self), device=columns.device)
+        sums = replace(self, columns=columns)
+        vars(sums)["sizes"] = self.sizes
+        return sums
 
     @cached_property
     def total_weights(self) -> Tensor:

@@ -201,7 +201,7 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
             nn.init.zeros_(weight)
 
     @cached_property
-    def poolings(self) -> Poolings:  # type: ignore[override]
+    def poolings(self) -> Poolings:
         return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
 
     def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:

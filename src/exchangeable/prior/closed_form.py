@@ -204,10 +204,9 @@ class ClosedForm:
         factors = torch.stack([fine - base, self.coarse.predict_mean(index) - base], dim=1)
         factors *= believed[:, None]
         nothing = base.new_zeros(1).expand(len(base))
-        drift = nothing if self.drift is None else self.drift.at(index, times)
         return Estimates(
             base,
-            drift,
+            nothing if self.drift is None else self.drift.at(index, times),
             factors,
             base.new_empty(len(base), 0),
             torch.stack([axis.estimate(index) for axis in self.similarities], dim=1),

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from exchangeable.baselines import products
 from exchangeable.baselines.factorization import VectorLayout, cell_means, cell_variances
-from exchangeable.baselines.products import row_products
+from exchangeable.baselines.products import SolvedMembers, row_products
 
 
 def random(generator, *shape):
@@ -22,6 +23,33 @@ def test_products_of_rows_in_any_sequence_and_repeated(pairs):
     ordered = rows.sort().values
     expected = (table[ordered] * other[columns]).sum(dim=1)
     torch.testing.assert_close(row_products(ordered, columns, table, other), expected)
+
+
+@pytest.mark.parametrize("limit", [0, products.MAX_FEW_PRODUCTS], ids=["sampled", "copied"])
+@pytest.mark.parametrize("kind", ["of one member", "grid", "few of many"])
+def test_products_of_rows_are_the_same_however_they_are_computed(monkeypatch, kind, limit):
+    monkeypatch.setattr(products, "MAX_FEW_PRODUCTS", limit)
+    generator = torch.Generator().manual_seed(0)
+    table, other = random(generator, 40, 6), random(generator, 50, 6)
+    rows, columns = {
+        "of one member": (torch.full((50,), 7), torch.randperm(50, generator=generator)),
+        "grid": (torch.arange(3).repeat_interleave(50), torch.arange(50).repeat(3)),
+        "few of many": (torch.tensor([39, 2, 2]), torch.tensor([4, 4, 49])),
+    }[kind]
+    expected = (table[rows] * other[columns]).sum(dim=1)
+    torch.testing.assert_close(row_products(rows, columns, table, other), expected)
+    torch.testing.assert_close(row_products(columns, rows, other, table), expected)
+
+
+def test_cells_of_some_solved_members_come_member_by_member():
+    index = torch.tensor([[2, 0], [0, 1], [2, 3], [1, 1], [0, 0]])
+    users, films = SolvedMembers.by_axis(index, torch.tensor([0, 4]))
+    assert users.members.tolist() == [0, 2]
+    assert films.members.tolist() == [0]
+    assert sorted(users.cells.tolist()) == [0, 1, 2, 4]
+    cells, starts = users.of_members(torch.tensor([False, True]))
+    assert sorted(cells.tolist()) == [0, 2]
+    assert starts.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("cells", [3, 400])

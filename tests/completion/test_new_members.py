@@ -152,3 +152,20 @@ def test_the_shortlist_finds_the_same_cells_as_reading_all_of_them(monkeypatch):
             assert mine.tolist() == own[positions].tolist()
             got = found.columns[0][found.positions // 80 == member]
             np.testing.assert_allclose(got, means, atol=1e-5)
+
+
+def test_new_members_are_read_alike_with_their_candidates_and_before_them():
+    completer = Completer("pretrained").fit(*make_table((60, 40), 0.4))
+    index, values = np.array([[0, 0], [0, 5], [1, 1], [1, 9]]), np.array([5.0, 1.0, 3.0, 4.0])
+    asked = np.array([(member, film) for member in range(2) for film in range(40)])
+    together, before = (
+        completer.predictor_.for_new_members(0, index, values, count=2) for _ in range(2)
+    )
+    plain = before.predict(asked).mean()
+    rough = before.rough_predictions(asked)  # their cells were read
+    joint = together.rough_predictions(asked)
+    every = torch.arange(len(asked))
+    torch.testing.assert_close(joint.means, rough.means, rtol=0, atol=1e-9)
+    for predictions in (rough, joint):
+        torch.testing.assert_close(predictions.read(every).mean(), plain, rtol=0, atol=1e-6)
+    torch.testing.assert_close(together.predict(asked).mean(), plain, rtol=0, atol=1e-6)

@@ -7,11 +7,13 @@ from scipy import stats
 from tests.support.values import some_levels
 
 from exchangeable.errors import InputError
+from exchangeable.values import distributions
 from exchangeable.values.calibration import Calibration
 from exchangeable.values.distributions import (
     LogisticMixture,
     Normal,
     OnLevels,
+    interval,
     level_edges,
 )
 from exchangeable.values.joined import Joined
@@ -77,6 +79,37 @@ def test_quantiles_never_cross():
     shares = torch.linspace(0.01, 0.99, 30).tolist()
     values = torch.stack([answers.quantile(share) for share in shares])
     assert (values.diff(dim=0) >= 0).all()
+
+
+def test_ends_of_intervals_are_quantiles_found_one_by_one():
+    levels = torch.arange(1.0, 6.0, dtype=torch.float64)
+
+    for answers in (mixture(300), mixture(300).on_levels(levels), some_levels(cells=200)):
+        low, high = interval(answers, 0.8)
+        lowest, highest = answers.quantile(0.1), answers.quantile(0.9)
+        if answers.bounds() is not None:
+            first, last = answers.bounds()
+            shares = answers.probabilities()
+            at_start = (shares[:, 0] > 0.5) & (lowest <= first)
+            at_end = (shares[:, -1] > 0.5) & (highest >= last)
+            shorter = answers.quantile(0.2), answers.quantile(0.8)
+            lowest = torch.where(at_end, shorter[0], lowest)
+            highest = torch.where(at_start, shorter[1], highest)
+        expected = torch.minimum(lowest, answers.mean()), torch.maximum(highest, answers.mean())
+        torch.testing.assert_close((low, high), expected, rtol=0, atol=1e-7)
+
+
+def test_locations_do_not_depend_on_what_else_is_asked(monkeypatch):
+    levels = torch.arange(1.0, 6.0, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    mean = 1 + 4 * torch.rand(500, generator=generator, dtype=torch.float64)
+    deviation = 0.2 + torch.rand(500, generator=generator, dtype=torch.float64)
+    together = distributions.location_for_mean(mean, deviation, levels)
+    monkeypatch.setattr(distributions, "MAX_FEW", 0)  # those that are found leave the search
+    apart = distributions.location_for_mean(mean, deviation, levels)
+    alone = distributions.location_for_mean(mean[7:8], deviation[7:8], levels)
+    torch.testing.assert_close(apart, together, rtol=0, atol=1e-12)
+    torch.testing.assert_close(alone, together[7:8], rtol=0, atol=1e-12)
 
 
 def test_a_level_that_is_certain_has_its_interval_around_itself():

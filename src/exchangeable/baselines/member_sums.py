@@ -147,7 +147,10 @@ class MemberSums:
             own = weights[other][members]
             weights = (*weights[:other], own, *weights[other + 1 :])
         parts = (replace(part, others=tuple(others)),)
-        return replace(self, parts=parts, weights=weights), members
+        sums = replace(self, parts=parts, weights=weights)
+        if "sizes" in vars(self):
+            vars(sums)["sizes"] = self.sizes
+        return sums, members
 
     def weighted(self, weights: Sequence[Tensor]) -> MemberSums:
         """Return the same sums with cells weighted by products of weights of their members."""

@@ -61,18 +61,22 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
     table.scale.check(values)
     check_size(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
+    before = Cells(table.index, table.values, table.shape, table.scale, table.times)
     observed = table.is_observed  # rows without a value were queries, which are predicted
-    times = None if table.times is None else table.times[observed]
-    before = Cells(table.index[observed], table.values[observed], table.shape, table.scale, times)
+    if not observed.all():
+        before = before.take(observed)
     new_times = None if added.times is None else added.times[has_value]
     new = Cells(index, values, shape, table.scale, new_times)
-    everything, _, _ = _merge(before, new)
+    everything, changed, replaced = _merge(before, new)
     ranked = isinstance(fitted.predictor, RankingPredictor)
     if table.scale.kind == "positives" and not ranked:
         zeros = draw_negatives_beside(index, everything, np.random.default_rng(len(everything)))
         index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
         new = Cells(index, values, shape, table.scale)
-    cells, changed, replaced = _merge(fitted.cells, new)
+    if _is_same(before, fitted.cells):
+        cells = replace(everything, scale=fitted.cells.scale)
+    else:  # with negatives that were drawn beside them
+        cells, changed, replaced = _merge(fitted.cells, new)
     described = fitted.features
     predictor = fitted.predictor
     if described.axes:
@@ -163,6 +167,16 @@ def find_cells(index: Index, wanted: Index, shape: tuple[int, ...]) -> Index:
         matches = ascending[at] == keys
         positions[permutation[at[matches]]] = rows[matches]
     return positions
+
+
+def _is_same(one: Cells, other: Cells) -> bool:
+    """Whether cells are the same arrays in memory."""
+    pairs = [(one.index, other.index), (one.values, other.values)]
+    if one.times is not None and other.times is not None:
+        pairs.append((one.times, other.times))
+    elif one.times is not None or other.times is not None:
+        return False
+    return all(a.shape == b.shape and a.ctypes.data == b.ctypes.data for a, b in pairs)
 
 
 def _merge(cells: Cells, new: Cells) -> tuple[Cells, Index, bool]:

@@ -107,8 +107,9 @@ def _ends(values: Floats) -> tuple[float, float]:
 
 
 def _holds_numbers(column: pl.Series) -> bool:
-    if column.dtype.is_integer() and not column.null_count():
-        return bool(len(column)) and not look_like_times(column.to_numpy().astype(np.float64))
+    if column.dtype.is_numeric():
+        values = column.cast(pl.Float64).to_numpy()
+        return not np.isnan(values).all() and not look_like_times(values)
     try:
         numbers, wrong = Numerals(guess_commas=True).split("data", column)
     except InputError:  # dates or lists

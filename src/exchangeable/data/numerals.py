@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from exchangeable.data.frames import parse_dates
@@ -118,8 +119,10 @@ class Numerals:
             )
         if self.from_text and column.dtype.is_float() and column.is_nan().any():
             self.missing_seen["nan"] += int(column.is_nan().sum())
-        numbers = column.cast(pl.Float64).fill_nan(None)
-        return self._without_named(numbers), pl.repeat(False, len(column), eager=True)
+        numbers = column.cast(pl.Float64)
+        if column.dtype.is_float() and np.isnan(numbers.to_numpy()).any():
+            numbers = numbers.fill_nan(None)
+        return self._without_named(numbers), pl.Series(np.zeros(len(column), dtype=bool))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -199,6 +199,8 @@ def missing_labels(column: pl.Series) -> NDArray[np.bool_]:
     """Mark the rows without a label: null, or NaN in a column of numbers."""
     if column.dtype == pl.Object:
         return np.asarray([_is_missing(label) for label in column], dtype=bool)
+    if not column.null_count() and not column.dtype.is_float():  # without a query
+        return np.zeros(len(column), dtype=bool)
     missing = column.is_null()
     if column.dtype.is_float():
         missing = missing | column.is_nan().fill_null(True)

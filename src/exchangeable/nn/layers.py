@@ -10,6 +10,7 @@ index.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
@@ -199,7 +200,7 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
         for weight in [self.own, *pooled, *self.features]:
             nn.init.zeros_(weight)
 
-    @property
+    @cached_property
     def poolings(self) -> Poolings:
         return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
 

@@ -264,16 +264,7 @@ class ModelPredictor:
     ) -> NewMembersPredictor | None:
         if self.needs_refit(replaced=False):
             return None
-        shape = tuple(count if a == axis else size for a, size in enumerate(self.memory.shape))
-        observed = Cells(index, values, shape, self.stats.scale).to_array().to(self.device)
-        prior = self.prior
-        with torch.inference_mode(), one_thread(self.device):
-            if prior is not None:
-                own = None if features is None else features.to(self.device)
-                by_axis = [own if a == axis else None for a in range(len(shape))]
-                side = SideInformation(features=tuple(by_axis))
-                prior = prior.for_new_members(axis, observed, side)
-        return NewMembersPredictor(self, axis, observed, prior)
+        return NewMembersPredictor.of(self, axis, index, values, features, count)
 
     def factors(self) -> tuple[Floats, ...]:
         # The last member of each axis is the spare one.

@@ -17,6 +17,7 @@ from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.predictors.best import RoughPredictions
 from exchangeable.prior.prior import Prior
+from exchangeable.prior.side_information import SideInformation
 from exchangeable.runtime.threads import one_thread
 from exchangeable.values.codecs import encoder
 from exchangeable.values.distributions import Distribution
@@ -34,6 +35,28 @@ class NewMembersPredictor:
     observed: ExchangeableArray
     """The cells of the new members, and no others."""
     prior: Prior | None
+
+    @classmethod
+    def of(
+        cls,
+        whole: ModelPredictor,
+        axis: int,
+        index: Index,
+        values: Floats,
+        features: Tensor | None,
+        count: int,
+    ) -> NewMembersPredictor:
+        """Solve the prior for ``count`` new members from their cells (E, D)."""
+        device, prior = whole.device, whole.prior
+        shape = tuple(count if a == axis else size for a, size in enumerate(whole.memory.shape))
+        observed = Cells(index, values, shape, whole.stats.scale).to_array().to(device)
+        with torch.inference_mode(), one_thread(device):
+            if prior is not None:
+                own = None if features is None else features.to(device)
+                by_axis = [own if a == axis else None for a in range(len(shape))]
+                side = SideInformation(features=tuple(by_axis))
+                prior = prior.for_new_members(axis, observed, side)
+        return cls(whole, axis, observed, prior)
 
     @cached_property
     def read(self) -> ModelPredictor:

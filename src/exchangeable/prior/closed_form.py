@@ -160,14 +160,14 @@ class ClosedForm:
             base = torch.where(by_features, fine, base)
         factors = torch.stack([fine - base, self.coarse.predict_mean(index) - base], dim=1)
         factors *= believed[:, None]
-        drift = torch.zeros_like(base) if self.drift is None else self.drift.at(index, times)
+        nothing = base.new_zeros(1).expand(len(base))
         return Estimates(
             base,
-            drift,
+            nothing if self.drift is None else self.drift.at(index, times),
             factors,
             base.new_empty(len(base), 0),
             torch.stack([axis.estimate(index) for axis in self.similarities], dim=1),
-            torch.stack([estimate_nearby(each, index, times) for each in self.nearby], dim=1),
+            estimate_nearby(self.nearby, index, times),
         )
 
     def estimates_of_unseen(

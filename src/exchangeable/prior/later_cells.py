@@ -44,27 +44,31 @@ class UpdatedSimilarity:
 
     def estimate(self, index: Tensor) -> Tensor:
         """Estimate cells (Q, D) as ``Similarity.estimate`` does: (Q, 4)."""
-        member = index[:, self.before.axis].contiguous()
-        at = self.table.combinations.find(index)
-        place = _find(self.members, member)
-        is_later, is_anew = at != UNKNOWN, place != UNKNOWN
-        result = self.before.residuals.new_zeros(len(index), CHANNELS)
-        plain = (~is_later & ~is_anew).nonzero().squeeze(1)
-        if len(plain):
-            result[plain] = self.before.estimate(index[plain])
-        elsewhere = (~is_later & is_anew).nonzero().squeeze(1)
-        old = self.before.unfolded
-        known = old.combinations.find(index[elsewhere])
-        elsewhere, known = elsewhere[known != UNKNOWN], known[known != UNKNOWN]
-        doubt = self.before.doubt
-        result[elsewhere] = self.weights.average(old, known, place[elsewhere], doubt)
-        both = (is_later & is_anew).nonzero().squeeze(1)
-        result[both] = self.weights.average(self.table, at[both], place[both], doubt)
-        others = is_later & ~is_anew & (member >= 0) & (member < old.members)
-        others = others.nonzero().squeeze(1)
-        if len(others):
-            weights, column = self.before.weights_of(member[others])
-            result[others] = weights.average(self.table, at[others], column, doubt)
+        before, doubt = self.before, self.before.doubt
+        member = index[:, before.axis].contiguous()
+        at, place = self.table.combinations.find(index), _find(self.members, member)
+        result = before.residuals.new_zeros(len(index), CHANNELS)
+        # 0: neither, 1: compared anew, 2: at a combination with later cells, 3: both.
+        kind = (place != UNKNOWN) + 2 * (at != UNKNOWN)
+        some = kind.bincount(minlength=4).tolist()
+        plain, anew, later, both = (
+            (kind == number).nonzero().squeeze(1) if count else None
+            for number, count in enumerate(some)
+        )
+        if plain is not None:
+            result[plain] = before.estimate(index[plain])
+        if anew is not None:
+            known = before.unfolded.combinations.find(index[anew])
+            anew, known = anew[known != UNKNOWN], known[known != UNKNOWN]
+            result[anew] = self.weights.average(before.unfolded, known, place[anew], doubt)
+        if both is not None:
+            result[both] = self.weights.average(self.table, at[both], place[both], doubt)
+        if later is not None:
+            inside = (member[later] >= 0) & (member[later] < before.unfolded.members)
+            later = later[inside]
+            if len(later):
+                weights, column = before.weights_of(member[later])
+                result[later] = weights.average(self.table, at[later], column, doubt)
         return result
 
 
@@ -93,9 +97,9 @@ def update_similarities(
 
     ``changed`` are the members of each axis with changed cells.
     """
-    updated = []
-    every: Sequence[Similarity | UpdatedSimilarity | NewMembersSimilarity] = similarities
-    for each, members in zip(every, changed, strict=True):
+    updated: list[UpdatedSimilarity] = []
+    known: Sequence[Similarity | UpdatedSimilarity | NewMembersSimilarity] = similarities
+    for each, members in zip(known, changed, strict=True):
         assert not isinstance(each, NewMembersSimilarity), "new members cannot be changed"
         one = update_similarity(each, index, residuals, shape, members)
         if one is None:

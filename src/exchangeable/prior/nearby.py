@@ -113,8 +113,11 @@ class Nearby:
         return total / (end - first - inside.long() + doubt)
 
 
-def estimate_nearby(nearby: Nearby | None, index: Tensor, times: Tensor | None) -> Tensor:
-    """Estimate cells (Q, D) by those near in time: (Q, 2); 0 where none are compared."""
-    if nearby is None:
-        return torch.zeros(len(index), CHANNELS, dtype=torch.float64, device=index.device)
-    return nearby.estimate(index, times)
+def estimate_nearby(nearby: Sequence[Nearby | None], index: Tensor, times: Tensor | None) -> Tensor:
+    """Estimate cells (Q, D) by those near in time of each axis, 0 where None: (Q, D, 2)."""
+    nothing = torch.zeros(1, 1, dtype=torch.float64, device=index.device)
+    nothing = nothing.expand(len(index), CHANNELS)
+    if all(each is None for each in nearby):
+        return nothing[:, None].expand(-1, len(nearby), -1)
+    estimates = [nothing if each is None else each.estimate(index, times) for each in nearby]
+    return torch.stack(estimates, dim=1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -147,10 +147,9 @@ class Prior:
         return self._mean(estimates, index), self.trust.variance(estimates.variances)
 
     def _mean(self, estimates: Estimates, index: Tensor) -> Tensor:
-        mean = self.trust.mean(estimates.base, estimates.columns)
+        mean = self.trust.mean(estimates)
         # Products of factors may lie far outside of all that was observed.
-        knots = self.stats.knots
-        low, high = self.stats.standardise(mean.new_tensor([knots[0], knots[-1]]))
+        low, high = self._range.to(mean.device)
         if self.later is not None:
             low, high = torch.minimum(low, self.later[0]), torch.maximum(high, self.later[1])
         if self.own_ends is not None:
@@ -158,6 +157,12 @@ class Prior:
             own = ends[index[:, axis]]
             low, high = torch.minimum(low, own[:, 0]), torch.maximum(high, own[:, 1])
         return mean.clamp(low, high)
+
+    @cached_property
+    def _range(self) -> Tensor:
+        """Lowest and highest of the values that all were fitted to: (2,)."""
+        knots = self.stats.knots
+        return self.stats.standardise(torch.tensor([knots[0], knots[-1]], dtype=torch.float64))
 
     def _locate(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """Return the locations that give these means if the model adds nothing."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from exchangeable.prior.estimates import Estimates
+
 FAR_OFF = 2.5
 """Deviations of t from which on a cell counts as one that is so far off."""
 
@@ -65,9 +67,9 @@ class Trust:
         """Return the same trust with the weights found without a fold."""
         return self if self.crossed is None else replace(self, weights=self.crossed[fold])
 
-    def mean(self, base: Tensor, estimates: Tensor) -> Tensor:
-        """Combine estimates (Q, C) with the means of the biases (Q,)."""
-        return base + self.share * (estimates @ self.weights)
+    def mean(self, estimates: Estimates) -> Tensor:
+        """Combine estimates with the means of the biases: (Q,)."""
+        return estimates.base + self.share * estimates.weighted(self.weights)
 
     def variance(self, variances: Tensor) -> Tensor:
         """Combine the variances of biases and factors: (Q, 2) -> (Q,)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -64,12 +64,16 @@ class ValueStats:
         """Return the levels of the scale with the type and device of ``like``: (L,)."""
         return _constant(self.scale.levels, like.dtype, like.device)
 
+    @cached_property
+    def _knots(self) -> Tensor:
+        return torch.tensor(self.knots, dtype=torch.float64)
+
     def standardise(self, values: Tensor) -> Tensor:
         return (values - self.mean) / self.deviation
 
     def ranks(self, values: Tensor) -> Tensor:
         """Rank each value among the observed ones, from -1 to 1; ties share their middle."""
-        knots = values.new_tensor(self.knots)
+        knots = self._knots.to(values)
         if len(knots) == 1 or bool(knots[0] == knots[-1]):
             return torch.zeros_like(values)
         last, first = _rank(knots, values, right=True), _rank(knots, values, right=False)

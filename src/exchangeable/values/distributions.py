@@ -158,7 +158,7 @@ class Normal:
         """Give each level the probability of the values that are nearest to it."""
         if self.levels is None:
             raise InputError("probabilities need a scale with levels, but the values are real")
-        inner = level_edges(self.levels)[1:-1]
+        inner = inner_edges(self.levels)
         spread = self.deviation.clamp(min=_TINY)[:, None]
         below = torch.special.ndtr((inner - self.location[:, None]) / spread)
         return OnLevels(self.levels, log_level_probabilities(below))
@@ -219,7 +219,7 @@ def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor
     first, last = levels[[0, -1]].tolist()
     gap = (last - first) / 100
     target = mean.clamp(first + gap, last - gap)
-    inner, gaps = (levels[1:] + levels[:-1]) / 2, levels.diff()
+    inner, gaps = inner_edges(levels), levels.diff()
     low, high = first - 5 * deviation, last + 5 * deviation
     width, at, aim = deviation.clamp(min=_TINY)[:, None], target, last - target
     location, left = target.clone(), None  # positions that are still computed, None: all
@@ -270,7 +270,7 @@ class LogisticMixture:
 
     def on_levels(self, levels: Tensor) -> OnLevels:
         """Give each level the probability of the values that are nearest to it."""
-        inner = level_edges(levels)[1:-1].expand(len(self.locations), -1)
+        inner = inner_edges(levels).expand(len(self.locations), -1)
         return OnLevels(levels, log_level_probabilities(self.below(inner)), self)
 
     def bounds(self) -> None:
@@ -321,16 +321,21 @@ def level_edges(levels: Tensor) -> Tensor:
     """Bounds between the values nearest to each level, ends included: (L,) -> (L + 1,)."""
     if len(levels) == 1:
         return torch.stack([levels[0] - 0.5, levels[0] + 0.5])
-    middle = (levels[1:] + levels[:-1]) / 2
+    middle = inner_edges(levels)
     first, last = 2 * levels[:1] - middle[:1], 2 * levels[-1:] - middle[-1:]
     return torch.cat([first, middle, last])
+
+
+def inner_edges(levels: Tensor) -> Tensor:
+    """Bounds between the values nearest to each level, without ends: (L,) -> (L - 1,)."""
+    return (levels[1:] + levels[:-1]) / 2
 
 
 def nearest_level(values: Tensor, levels: Tensor) -> Tensor:
     """Position of the level that is nearest to each value: (Q,) -> (Q,)."""
     if len(levels) == 1:
         return torch.zeros(len(values), dtype=torch.int64, device=values.device)
-    return torch.searchsorted(level_edges(levels)[1:-1].contiguous(), values.contiguous())
+    return torch.searchsorted(inner_edges(levels), values.contiguous())
 
 
 def log_level_probabilities(below: Tensor) -> Tensor:

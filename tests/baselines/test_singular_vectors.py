@@ -20,7 +20,9 @@ def pair_table(index, values, shape, pair=(0, 1)):
     scales = [1 + torch.arange(shape[axis], dtype=torch.float64) / 10 for axis in pair]
     dense = torch.zeros(shape[pair[0]], shape[pair[1]], dtype=torch.float64)
     dense.index_put_(tuple(index[:, axis] for axis in pair), values, accumulate=True)
-    return PairTable.of(sums, pair, lambda part: part.take(values), scales), scales[0][:, None] * dense * scales[1]
+    return PairTable.of(sums, pair, lambda part: part.take(values), scales), scales[0][
+        :, None
+    ] * dense * scales[1]
 
 
 def assert_leading(table, dense, count):

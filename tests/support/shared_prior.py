@@ -1,4 +1,4 @@
-"""What each of several processes predicts with the shipped model; ``test_processes`` compares it."""
+"""What each of several processes predicts with the shipped model, for ``test_shared_prior``."""
 
 import sys
 from contextlib import ExitStack
@@ -56,9 +56,7 @@ def predicted(processes, order, memory=None, note=lambda sentence: None):
     """Means and quantiles of cells, and the errors of the models that ``auto`` compares."""
     cells = table(order)
     trained, progress = bundled_model(order), replace(SILENT, note=note)
-    model = ModelPredictor.of(
-        trained, cells, processes=processes, memory=memory, progress=progress
-    )
+    model = ModelPredictor.of(trained, cells, processes=processes, memory=memory, progress=progress)
     comparison = compare_models(model, cells, candidates_for(cells))
     model = replace(model, calibration=comparison.calibration)
     queries = np.argwhere(np.ones([min(size, 20) for size in cells.shape]))

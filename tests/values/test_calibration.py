@@ -9,13 +9,13 @@ import torch
 from scipy import stats
 
 from exchangeable import Completer
+from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.completion.select import predict_and_rank
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
 from exchangeable.predictors.base import read_predictions
 from exchangeable.predictors.baseline import fit_baseline
 from exchangeable.prior import fit
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.prior.closed_form_fit import BIASES, fit_closed_form
 from exchangeable.prior.factor_fit import Schedule, Sweeps
 from exchangeable.prior.prior import Prior

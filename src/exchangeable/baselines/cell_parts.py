@@ -95,9 +95,7 @@ CellValues = Callable[[CellPart], Tensor]
 """Gives a number for each cell of a part: (S,)."""
 
 
-def cut(
-    column: Tensor, members: int, processes: Processes
-) -> tuple[list[int], Tensor | None]:
+def cut(column: Tensor, members: int, processes: Processes) -> tuple[list[int], Tensor | None]:
     """Cut cells sorted by their members (E,) into parts of whole members.
 
     Return where the parts of this process begin and end, and the positions of the sorted cells;

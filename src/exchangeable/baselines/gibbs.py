@@ -27,6 +27,7 @@ from exchangeable.baselines.base import (
     members_with_cells,
     standardise,
 )
+from exchangeable.baselines.cell_parts import CellPart
 from exchangeable.baselines.factorization import (
     VectorLayout,
     cell_means,
@@ -35,7 +36,6 @@ from exchangeable.baselines.factorization import (
     grown_rows,
     moments,
 )
-from exchangeable.baselines.cell_parts import CellPart
 from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -34,6 +35,7 @@ from exchangeable.baselines.factorization import (
 )
 from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.regression import Block, Regression
+from exchangeable.runtime.threads import run_all
 
 MIN_VARIANCE = 1e-6
 """Smallest noise and prior variance, as a share of the values' variance."""
@@ -212,7 +214,7 @@ class Posterior:
 
     @property
     def member_weights(self) -> list[Tensor]:
-        """Weights of members by their noise, by axis; of cells they are multiplied. None if even."""
+        """Weights of members by their noise, by axis, whose products cells have; none if even."""
         return [1 / ratios for ratios in self.noise_ratios]
 
     def updated(
@@ -283,26 +285,28 @@ class Posterior:
 
     def solve(self, sums: MemberSums, values: Tensor, members: Tensor) -> Explained:
         """Solve for the vectors of ``members``, with their cells in ``sums``, given other axes."""
-        axis, tables = sums.axis, (self.means, self.covariances)
-        target = self._target(axis, values)
-        features = feature_sums(self.layout, sums, *tables)
-        towards = moments(self.layout, sums, target, *tables, features)
+        axis, target = sums.axis, self._target(sums.axis, values)
+        features = feature_sums(self.layout, sums, self.means, self.covariances)
+        towards = moments(self.layout, sums, target, self.means, self.covariances, features)
         prior = self.precisions[axis].diag()
-        squares, shift = torch.zeros(2, dtype=torch.float64, device=values.device)
-        for part in chunks(len(members), MEMBERS_PER_SOLUTION[values.device.type]):
-            some = members[part]
-            grams = gram(self.layout, axis, features, part).to(self.means[axis])
+
+        def solve_some(part: slice) -> Tensor:
+            some, t = members[part], towards[part].to(self.means[axis])
+            grams = gram(self.layout, axis, features, part).to(t)
             precision = grams / self.noise + prior
-            # Biases alone, which small tables are fitted to most of the time, need no decomposition.
+            # Biases alone, which small tables are fitted to mostly, need no decomposition.
             covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
-            pull = towards[part] / self.noise + self.precisions[axis] * self.prior_means(axis, some)
+            pull = t / self.noise + self.precisions[axis] * self.prior_means(axis, some)
             m = (covariance @ pull.unsqueeze(2)).squeeze(2)
             self.covariances[axis][some], self.means[axis][some] = covariance, m
-            explained = (covariance * grams).sum()
             predicted = (grams @ m.unsqueeze(2)).squeeze(2)
-            squares += explained + (m * (predicted - 2 * towards[part])).sum()
-            shift += (towards[part, 0] - predicted[:, 0]).sum()
-        return Explained(float(squares), float(shift))
+            squares = (covariance * grams).sum() + (m * (predicted - 2 * t)).sum()
+            return torch.stack([squares, (t[:, 0] - predicted[:, 0]).sum()])
+
+        parts = chunks(max(len(members), 1), MEMBERS_PER_SOLUTION[values.device.type])
+        tasks = [partial(solve_some, part) for part in parts]
+        squares, shift = sum(run_all(tasks, len(sums), values.device)).tolist()
+        return Explained(squares, shift)
 
     def _target(self, axis: int, values: Tensor) -> CellValues:
         """Give cells what an axis is to explain of their values (E,)."""

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import State, check_cells, check_queries, standardise
-from exchangeable.baselines.factorization import VectorLayout, cell_means
 from exchangeable.baselines.cell_parts import CellPart, CellValues
+from exchangeable.baselines.factorization import VectorLayout, cell_means
 from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.singular_vectors import (

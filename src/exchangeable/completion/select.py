@@ -10,14 +10,14 @@ its members or the sequence of its cells.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from exchangeable import metrics
-from exchangeable.arrays.cells import Cells, Floats
+from exchangeable.arrays.cells import Cells, Floats, Mask
 from exchangeable.baselines import gaussian
-from exchangeable.baselines.variational import Bias, VariationalFactorization
+from exchangeable.baselines.variational import Bias, FittedFactors, VariationalFactorization
 from exchangeable.predictors.base import Predictor, score_predictions
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
 from exchangeable.predictors.model import ModelPredictor
@@ -40,6 +40,9 @@ MAX_CELLS_ON_LEVELS = 50_000
 MIN_POOL = 100
 """Cells of the smallest pool of a usual cell, with fewer of which large tables are read again all
 the same: a pool of a few tells the value of each."""
+MAX_FITTED_CELLS = 1 << 22
+"""Cells up to which others are fitted. Of more the prior's own biases are compared alone: a second
+factorization would take as long as all else, and memory for every cell."""
 MAX_SWEPT_CELLS = 50_000
 """Cells up to which the factorization is compared after all of its sweeps."""
 SWEEPS = 6
@@ -89,7 +92,8 @@ def candidates_for(cells: Cells) -> tuple[str, ...]:
     """Return the models that the pretrained one is compared with on a table."""
     if len(cells) < MIN_CELLS:
         return ()
-    return (*OTHERS, WIDE) if gaussian.suits(cells) else OTHERS
+    others = OTHERS if len(cells) <= MAX_FITTED_CELLS else OTHERS[:1]
+    return (*others, WIDE) if gaussian.suits(cells) else others
 
 
 def compare_models(
@@ -114,7 +118,7 @@ def compare_models(
 
     small = len(cells) <= (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS)
     reread = small or _smallest_pool(cells) < MIN_POOL
-    for held_out, folds in model.holdouts(cells, reread=reread):
+    for number, (held_out, folds) in enumerate(model.holdouts(cells, reread=reread)):
         progress.at(0.0, f"comparing {', '.join(names)} on {held_out.sum():,} held-out cells")
         folds = [(positions, predictor) for positions, predictor in folds if len(positions)]
         for positions, predictor in folds:
@@ -123,7 +127,8 @@ def compare_models(
             continue
         tried = cells.take(np.concatenate([positions for positions, _ in folds]))
         truth.append(tried.values)
-        for name, fitted in _fit_others(others, cells.take(~held_out)):
+        own = _own_biases(model, number, cells)
+        for name, fitted in _fit_others(others, cells, held_out, own):
             judge(name, fitted, tried)
     if not truth:
         return None
@@ -136,10 +141,35 @@ def _smallest_pool(cells: Cells) -> float:
     return float(np.median(np.minimum.reduce(sizes)))
 
 
-def _fit_others(names: Sequence[str], cells: Cells) -> Iterator[tuple[str, Predictor]]:
-    """Fit models one after the other; the biases that vmf starts from are fitted once."""
+def _own_biases(model: ModelPredictor, number: int, cells: Cells) -> BaselinePredictor | None:
+    """Return the biases of a holdout of the prior of a large table; None of others."""
+    if len(cells) <= MAX_FITTED_CELLS or model.prior is None:
+        return None
+    fitted, stats = model.prior.holdouts[number].fitted, model.stats
+    if fitted.drift is not None:  # biases are of what it leaves
+        return None
+    posterior = replace(
+        fitted.biases,
+        means=[table.cpu() for table in fitted.biases.means],
+        covariances=[table.cpu() for table in fitted.biases.covariances],
+    )
+    biases = FittedFactors(BIASES, posterior, stats.mean, stats.deviation)
+    return BaselinePredictor("bias", BIASES, biases, cells.scale)
+
+
+def _fit_others(
+    names: Sequence[str], cells: Cells, held_out: Mask, own_biases: BaselinePredictor | None
+) -> Iterator[tuple[str, Predictor]]:
+    """Fit models to the cells that are not held out, one after the other.
+
+    The biases that vmf starts from are fitted once, or not at all where they are given.
+    """
+    if own_biases is not None and "bias" in names:
+        yield "bias", own_biases
+        names = [name for name in names if name != "bias"]
     if not names:
         return
+    cells = cells.take(~held_out)
     bias, factorization = Bias(), VariationalFactorization()
     if len(cells) > MAX_SWEPT_CELLS:
         bias, factorization = BIASES, VariationalFactorization(sweeps=SWEEPS)

@@ -26,12 +26,12 @@ COMPARED_CELL_BYTES = 120
 TABLE_ROW_BYTES = 3 * 8
 """Bytes of covariances' entries, sums over cells and solutions, for each entry of a gram."""
 
+
 def fit_prior(
     model: MemoryModel,
     observed: ExchangeableArray,
     stats: ValueStats,
     side: SideInformation = NO_SIDE_INFORMATION,
-    *,
     limit: int | None = None,
     processes: Processes = ALONE,
     note: Callable[[str], None] = lambda sentence: None,

@@ -45,7 +45,6 @@ from exchangeable.prior.side_information import SideInformation
 from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.runtime.devices import release_memory
 from exchangeable.runtime.threads import one_thread
 from exchangeable.training.trained_model import MEMBERS, TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
@@ -104,18 +103,10 @@ class ModelPredictor:
         observed = cells.to_array(with_spare(cells.shape)).to(device)
         with torch.no_grad(), one_thread(device):
             prior = fit_prior(
-                trained.model,
-                observed,
-                stats,
-                side,
-                limit=memory,
-                processes=processes,
-                note=progress.note,
+                trained.model, observed, stats, side, memory, processes, progress.note
             )
-            release_memory(device)
-            plan, sentence = plan_reading(
-                trained.model, observed.support.group_index, len(cells), memory
-            )
+            groups = observed.support.group_index
+            plan, sentence = plan_reading(trained.model, groups, len(cells), memory)
             if plan.activations != "memory" or not plan.keep_pools:
                 progress.note(sentence)
             conditioned = trained.model.condition(
@@ -225,8 +216,8 @@ class ModelPredictor:
         assert self.prior is not None
         without = self.prior.without(holdout)
         observed = cells.to_array(with_spare(cells.shape)).to(self.device).take(~holdout.mask)
-        groups = observed.support.group_index
-        plan, _ = plan_reading(self.trained.model, groups, len(observed), self.memory_limit)
+        groups, limit = observed.support.group_index, self.memory_limit
+        plan, _ = plan_reading(self.trained.model, groups, len(observed), limit)
         with torch.no_grad(), one_thread(self.device):
             memory = self.trained.model.condition(
                 observed,

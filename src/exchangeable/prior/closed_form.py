@@ -34,6 +34,7 @@ from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInforma
 from exchangeable.prior.summed_similarity import compare_by_sums, is_summed
 from exchangeable.prior.unseen import without_own_cells
 
+
 @dataclass(frozen=True, eq=False)
 class ClosedForm:
     """Models fitted to the same cells, in units of the values' deviation."""

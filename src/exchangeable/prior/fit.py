@@ -65,9 +65,7 @@ def fit_models(
     draws = _draw_parts(index, values, biases)
     masks = [draw.mask for draw in draws]
     schedule = Schedule.of(len(values))
-    fit = partial(
-        fit_closed_form, index, values, rank=rank, side=side, comparison_budget=budget
-    )
+    fit = partial(fit_closed_form, index, values, rank=rank, side=side, comparison_budget=budget)
     keeps = schedule.keeps and is_summed(len(values), side, len(shape))
     drift = _find_drift(index, values, shape, side, masks[0]) if masks else None
     with_drift = drift is not None

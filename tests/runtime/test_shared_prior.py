@@ -24,7 +24,7 @@ def expected():
 def test_fits_predictions_and_comparisons_of_two_processes_are_those_of_one(expected, tmp_path):
     command = [sys.executable, "-m", "tests.support.shared_prior", str(tmp_path)]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-4000:]
     for rank in range(2):

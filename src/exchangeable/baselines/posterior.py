@@ -46,7 +46,6 @@ MAX_KEPT = 1 << 23
 RESIDUAL_START = 0.01
 """Sum of squares that vectors have at least about their regression on features."""
 
-
 MEMBERS_PER_SOLUTION = {"cpu": 1 << 12, "cuda": 1 << 17}
 """Members whose vectors are solved at a time, by the device."""
 
@@ -125,9 +124,8 @@ class Posterior:
 
     def narrowed(self, rank: int) -> Posterior:
         """Return the same biases, with the first factors of each pair of axes only."""
-        order, layout = self.layout.order, VectorLayout(self.layout.order, rank)
-        columns = []
-        for axis in range(order):
+        layout, columns = VectorLayout(self.layout.order, rank), []
+        for axis in range(self.layout.order):
             blocks = [self.layout.block(axis, other) for other in self.layout.others(axis)]
             kept = [c for block in blocks for c in range(block.start, block.start + rank)]
             columns.append([0, *kept])
@@ -288,33 +286,31 @@ class Posterior:
         axis, target = sums.axis, self._target(sums.axis, values)
         features = feature_sums(self.layout, sums, self.means, self.covariances)
         towards = moments(self.layout, sums, target, self.means, self.covariances, features)
-        prior = self.precisions[axis].diag()
 
         def solve_some(part: slice) -> Tensor:
             some, t = members[part], towards[part].to(self.means[axis])
             grams = gram(self.layout, axis, features, part).to(t)
-            precision = grams / self.noise + prior
+            precision = grams / self.noise + self.precisions[axis].diag()
             # Biases alone, which small tables are fitted to mostly, need no decomposition.
             covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
             pull = t / self.noise + self.precisions[axis] * self.prior_means(axis, some)
             m = (covariance @ pull.unsqueeze(2)).squeeze(2)
             self.covariances[axis][some], self.means[axis][some] = covariance, m
-            predicted = (grams @ m.unsqueeze(2)).squeeze(2)
-            squares = (covariance * grams).sum() + (m * (predicted - 2 * t)).sum()
-            return torch.stack([squares, (t[:, 0] - predicted[:, 0]).sum()])
+            left = (grams @ m.unsqueeze(2)).squeeze(2) - t
+            squares = (covariance * grams).sum() + (m * (left - t)).sum()
+            return torch.stack([squares, -left[:, 0].sum()])
 
-        parts = chunks(max(len(members), 1), MEMBERS_PER_SOLUTION[values.device.type])
-        tasks = [partial(solve_some, part) for part in parts]
-        squares, shift = sum(run_all(tasks, len(sums), values.device)).tolist()
-        return Explained(squares, shift)
+        size = MEMBERS_PER_SOLUTION[values.device.type]
+        tasks = [partial(solve_some, part) for part in chunks(max(len(members), 1), size)]
+        return Explained(*sum(run_all(tasks, len(sums), values.device)).tolist())
 
     def _target(self, axis: int, values: Tensor) -> CellValues:
         """Give cells what an axis is to explain of their values (E,)."""
         others = self.layout.others(axis)
 
         def target(part: CellPart) -> Tensor:
-            explained = cell_means(self.layout, part.index, self.means, others)
-            return part.take(values).to(explained) - self.mean - explained
+            known = cell_means(self.layout, part.index, self.means, others)
+            return part.take(values).to(known) - self.mean - known
 
         return target
 
@@ -343,14 +339,12 @@ class Posterior:
         E[(t - f.w)^2] adds up to E[t^2] - 2 E[w].moment + E[w' gram w] over the members.
         """
         target, others = self._target(sums.axis, values), self.layout.others(sums.axis)
-        tables = self.means, self.covariances
 
         def square(part: CellPart) -> Tensor:
-            spread = cell_variances(self.layout, part.index, *tables, others)
-            return target(part).square() + spread
+            index, tables = part.index, (self.means, self.covariances)
+            return target(part).square() + cell_variances(self.layout, index, *tables, others)
 
-        error = sums.over_cells(square) + solved.squares
-        total = float(sums.total_weights.sum())
+        error, total = sums.over_cells(square) + solved.squares, float(sums.total_weights.sum())
         shift = solved.shift / total
         self.mean += shift
         self.noise = max((error - total * shift**2) / len(sums), MIN_VARIANCE)

@@ -184,18 +184,30 @@ class MemberSums:
             total += others
         return self.processes.all_sum([total])[0]
 
-    def over(self, other: int, table: Tensor, values: CellValues | None = None) -> Tensor:
+    def narrowed(self, table: Tensor) -> Tensor:
+        """Return rows (N', K) with as many digits as sums of so many columns are computed with."""
+        is_large = self.cells * table.shape[1] >= MIN_NARROW_PRODUCTS
+        return table.float() if is_large else table
+
+    def over(
+        self,
+        other: int,
+        table: Tensor,
+        values: CellValues | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """Sum rows of ``table`` (N', K), of another axis, over each member's cells: (N, K).
 
-        ``values`` gives factors of the cells beside their weights.
+        ``values`` gives factors of the cells beside their weights. ``dtype`` is the type of the
+        sums; None: that of the table.
         """
-        missing = self.rows_missing(other, table)
+        missing, dtype = self.rows_missing(other, table), dtype or table.dtype
         if missing:  # the sparse product would read beyond its end
             raise IndexError(f"{missing} more rows are needed, but there are {table.shape}")
         if self.weights is not None:
             table = table * self.weights[other][: len(table), None].to(table)
-        is_large = self.cells * table.shape[1] >= MIN_NARROW_PRODUCTS
-        narrow = table.float() if is_large else table
+        narrow = self.narrowed(table)
 
         def add(part: CellPart) -> Tensor:
             factors = narrow.new_ones(len(part)) if values is None else values(part).to(narrow)
@@ -204,7 +216,7 @@ class MemberSums:
 
         # Of very many members seven digits are kept: theirs are not added up any further.
         keeps = self.axis == 0 and self.members * table.shape[1] >= MIN_NARROW_ROWS
-        return self._weigh(self.total(add, narrow.dtype if keeps else table.dtype))
+        return self._weigh(self.total(add, narrow.dtype if keeps else dtype))
 
     def of_cells(self, values: CellValues) -> Tensor:
         """Sum one number per cell over each member's cells: (N,)."""

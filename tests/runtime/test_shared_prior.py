@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from tests.runtime.test_processes import environment
 from tests.support.shared_prior import as_if_large, computed, predicted
 
-from exchangeable.models import memory, memory_plan, stream
+from exchangeable.models import memory_plan, prior_channels, stream
 from exchangeable.runtime.processes import ALONE
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def expected():
 def test_fits_predictions_and_comparisons_of_two_processes_are_those_of_one(expected, tmp_path):
     command = [sys.executable, "-m", "tests.support.shared_prior", str(tmp_path)]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-4000:]
     for rank in range(2):
@@ -39,7 +39,7 @@ def test_predictions_do_not_depend_on_where_activations_and_the_prior_wait(
     storage, expected, monkeypatch
 ):
     monkeypatch.setattr(memory_plan, "choose_storage", lambda needed, room: storage)
-    monkeypatch.setattr(memory, "MAX_PRIOR_CELLS", 0)
+    monkeypatch.setattr(prior_channels, "MAX_PRIOR_CELLS", 0)
     monkeypatch.setattr(stream, "MIN_CHUNK_CELLS", 50)
     with as_if_large():
         found = predicted(ALONE, 2)

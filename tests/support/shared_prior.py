@@ -1,4 +1,4 @@
-"""What each of several processes predicts with the shipped model; ``test_processes`` compares it."""
+"""What each of several processes predicts with the shipped model, for ``test_shared_prior``."""
 
 import sys
 from contextlib import ExitStack

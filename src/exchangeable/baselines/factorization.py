@@ -30,6 +30,12 @@ from exchangeable.baselines.cell_parts import CellPart, CellValues
 from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.products import row_products, silence_sparse_warning
 
+MAX_WHOLE_ENTRIES = 1 << 23
+"""Entries of an axis's covariances from which on only those of members that cells have are read."""
+
+ROWS_PER_CHUNK = 1 << 14
+"""Members whose rows of features are made at a time."""
+
 CELLS_PER_CHUNK = 1 << 14
 """Cells whose covariances of three axes are read at a time."""
 
@@ -106,12 +112,17 @@ def feature_sums(
     one, other_one, _ = _symmetric_places(layout.rank, sums.device)
     for other in layout.others(axis):
         there = layout.block(other, axis)
-        u = means[other][:, there]
-        columns = [u, u[:, one] * u[:, other_one]]
-        if covariances is not None:
-            columns[1] += covariances[other][:, one + there.start, other_one + there.start]
-            columns.append(covariances[other][:, there, 0])
-        pairs[other] = sums.over(other, torch.cat(columns, dim=1))
+        tables = []
+        for part in chunks(len(means[other]), ROWS_PER_CHUNK):
+            u = means[other][part, there]
+            columns = [u, u[:, one] * u[:, other_one]]
+            if covariances is not None:
+                spread = covariances[other][part]
+                columns[1] += spread[:, one + there.start, other_one + there.start]
+                columns.append(spread[:, there, 0])
+            tables.append(sums.narrowed(torch.cat(columns, dim=1)))
+        table = tables[0] if len(tables) == 1 else torch.cat(tables)
+        pairs[other] = sums.over(other, table, dtype=means[other].dtype)
     for first, second in combinations(layout.others(axis), 2):
         right = means[second][:, layout.block(second, axis)].contiguous()
         rows = [
@@ -271,8 +282,8 @@ def cell_variances(
             table, row = kept_rows(axis, other), index[:, axis] % len(means[axis])
             if table is None:
                 own = means[axis], covariances[axis]
-                if len(index) < len(means[axis]):
-                    used, row = row.unique(return_inverse=True)
+                if len(index) < len(means[axis]) or covariances[axis].numel() > MAX_WHOLE_ENTRIES:
+                    used, row = _used_rows(row, len(means[axis]))
                     own = means[axis][used], covariances[axis][used]
                 table = pair_variance_rows(layout, axis, other, *own)
             tables.append(table)
@@ -282,6 +293,15 @@ def cell_variances(
         for part in chunks(len(index), CELLS_PER_CHUNK):
             total[part] += _triple_terms(layout, index[part], means, covariances, axes)
     return total
+
+
+def _used_rows(rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return which of ``size`` rows are used (U,), and the position of each among these."""
+    if len(rows) < size:
+        return rows.unique(return_inverse=True)
+    flags = torch.zeros(size, dtype=torch.bool, device=rows.device)
+    flags[rows] = True
+    return flags.nonzero().squeeze(1), (flags.cumsum(0) - 1)[rows]
 
 
 def pair_variance_rows(

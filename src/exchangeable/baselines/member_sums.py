@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -24,6 +25,10 @@ MIN_PARTED_CELLS = 1 << 21
 
 MIN_NARROW_PRODUCTS = 1 << 28
 """Multiplications of a sum over cells from which on they have seven digits, in half of the time."""
+
+
+MIN_NARROW_ROWS = 1 << 25
+"""Numbers of sums of the members of the first axis from which on these have seven digits, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +67,7 @@ class MemberSums:
             limits, permutation = cut(index[:, 0], shape[0], processes)
         tasks = [
             partial(parts_of, index, shape, slice(first, last), permutation)
-            for first, last in zip(limits, limits[1:], strict=False)
+            for first, last in pairwise(limits)
         ]
         by_part = run_all(tasks, cells, index.device)
         return [
@@ -172,46 +177,65 @@ class MemberSums:
 
         They are added up as numbers of the type ``dtype``; None: of their own.
         """
+        rows = add(self.parts[0])
+        rows = rows if dtype is None else rows.to(dtype)
+        if len(rows) == self.members:
+            total = rows
+        else:
+            total = rows.new_zeros(self.members, *rows.shape[1:])
+            total[self.parts[0].first : self.parts[0].first + len(rows)] = rows
+        # Parts have members of their own on the first axis; on others two halves, whatever the
+        # number of cores, are added up in the same sequence.
+        others = None if self.axis == 0 else torch.zeros_like(total) if self.parts[1:] else None
 
-        def add_some(parts: Sequence[CellPart]) -> Tensor:
-            total = None
+        def add_some(parts: Sequence[CellPart], total: Tensor) -> None:
             for part in parts:
-                rows = add(part)
-                rows = rows if dtype is None else rows.to(dtype)
-                if total is None and len(rows) == self.members:
-                    total = rows
-                    continue
-                if total is None:
-                    total = rows.new_zeros(self.members, *rows.shape[1:])
-                total[part.first : part.first + part.members] += rows
-            assert total is not None
-            return total
+                total[part.first : part.first + part.members] += add(part)
 
-        # Two halves, whatever the number of cores, so that all add up in the same sequence.
-        halves = [self.parts[0::2], self.parts[1::2]] if len(self.parts) > 1 else [self.parts]
-        sums = run_all([partial(add_some, half) for half in halves], self.cells, self.device)
-        summed = sums[0] if len(sums) == 1 else sums[0].add_(sums[1])
-        return self.processes.all_sum([summed])[0]
+        halves = [
+            (self.parts[2::2], total),
+            (self.parts[1::2], total if others is None else others),
+        ]
+        tasks = [partial(add_some, *half) for half in halves]
+        if self.parts[1:]:
+            run_all(tasks, self.cells, self.device)
+        if others is not None:
+            total += others
+        return self.processes.all_sum([total])[0]
 
-    def over(self, other: int, table: Tensor, values: CellValues | None = None) -> Tensor:
+    def narrowed(self, table: Tensor) -> Tensor:
+        """Return rows (N', K) with as many digits as sums of so many columns are computed with."""
+        is_large = self.cells * table.shape[1] >= MIN_NARROW_PRODUCTS
+        return table.float() if is_large else table
+
+    def over(
+        self,
+        other: int,
+        table: Tensor,
+        values: CellValues | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """Sum rows of ``table`` (N', K), of another axis, over each member's cells: (N, K).
 
-        ``values`` gives factors of the cells beside their weights.
+        ``values`` gives factors of the cells beside their weights. ``dtype`` is the type of the
+        sums; None: that of the table.
         """
-        missing = self.rows_missing(other, table)
+        missing, dtype = self.rows_missing(other, table), dtype or table.dtype
         if missing:  # the sparse product would read beyond its end
             raise IndexError(f"{missing} more rows are needed, but there are {table.shape}")
         if self.weights is not None:
             table = table * self.weights[other][: len(table), None].to(table)
-        is_large = self.cells * table.shape[1] >= MIN_NARROW_PRODUCTS
-        narrow = table.float() if is_large else table
+        narrow = self.narrowed(table)
 
         def add(part: CellPart) -> Tensor:
             factors = narrow.new_ones(len(part)) if values is None else values(part).to(narrow)
             factors = self._times_other_weights(part, other, factors)
             return part.sum_rows(other, factors, narrow)
 
-        return self._weigh(self.total(add, table.dtype))
+        # Of very many members seven digits are kept: theirs are not added up any further.
+        keeps = self.axis == 0 and self.members * table.shape[1] >= MIN_NARROW_ROWS
+        return self._weigh(self.total(add, narrow.dtype if keeps else dtype))
 
     def of_cells(self, values: CellValues) -> Tensor:
         """Sum one number per cell over each member's cells: (N,)."""

@@ -36,6 +36,7 @@ from exchangeable.baselines.kept_rows import KeptRows
 from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.regression import Block, Regression
 from exchangeable.baselines.solved_members import SolvedMembers
+from exchangeable.runtime.threads import run_all
 
 MIN_VARIANCE = 1e-6
 """Smallest noise and prior variance, as a share of the values' variance."""
@@ -43,7 +44,6 @@ MIN_VARIANCE = 1e-6
 
 RESIDUAL_START = 0.01
 """Sum of squares that vectors have at least about their regression on features."""
-
 
 MEMBERS_PER_SOLUTION = {"cpu": 1 << 12, "cuda": 1 << 17}
 """Members whose vectors are solved at a time, by the device."""
@@ -113,9 +113,8 @@ class Posterior:
 
     def narrowed(self, rank: int) -> Posterior:
         """Return the same biases, with the first factors of each pair of axes only."""
-        order, layout = self.layout.order, VectorLayout(self.layout.order, rank)
-        columns = []
-        for axis in range(order):
+        layout, columns = VectorLayout(self.layout.order, rank), []
+        for axis in range(self.layout.order):
             blocks = [self.layout.block(axis, other) for other in self.layout.others(axis)]
             kept = [c for block in blocks for c in range(block.start, block.start + rank)]
             columns.append([0, *kept])
@@ -192,7 +191,7 @@ class Posterior:
 
     @property
     def member_weights(self) -> list[Tensor]:
-        """Weights of members by their noise, by axis, multiplied for a cell; none where even."""
+        """Weights of members by their noise, by axis, whose products cells have; none if even."""
         return [1 / ratios for ratios in self.noise_ratios]
 
     def updated(
@@ -267,26 +266,27 @@ class Posterior:
         """Solve for the vectors of ``members``, with their cells in ``sums``, given other axes."""
         axis = sums.axis
         sums, means, covariances = self._own_rows(sums)
-        tables = means, covariances
         target = self._target(axis, values, means)
-        features = feature_sums(self.layout, sums, *tables)
-        towards = moments(self.layout, sums, target, *tables, features)
-        prior = self.precisions[axis].diag()
-        squares, shift = torch.zeros(2, dtype=torch.float64, device=values.device)
-        for part in chunks(len(members), MEMBERS_PER_SOLUTION[values.device.type]):
-            some = members[part]
-            grams = gram(self.layout, axis, features, part).to(self.means[axis])
-            precision = grams / self.noise + prior
-            # Biases alone, which small tables are mostly fitted to, need no decomposition.
+        features = feature_sums(self.layout, sums, means, covariances)
+        towards = moments(self.layout, sums, target, means, covariances, features)
+
+        def solve_some(part: slice) -> Tensor:
+            some, t = members[part], towards[part].to(self.means[axis])
+            grams = gram(self.layout, axis, features, part).to(t)
+            precision = grams / self.noise + self.precisions[axis].diag()
+            # Biases alone, which small tables are fitted to mostly, need no decomposition.
             covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
-            pull = towards[part] / self.noise + self.precisions[axis] * self.prior_means(axis, some)
+            pull = t / self.noise + self.precisions[axis] * self.prior_means(axis, some)
             m = (covariance @ pull.unsqueeze(2)).squeeze(2)
             self.covariances[axis][some], self.means[axis][some] = covariance, m
-            explained = (covariance * grams).sum()
-            predicted = (grams @ m.unsqueeze(2)).squeeze(2)
-            squares += explained + (m * (predicted - 2 * towards[part])).sum()
-            shift += (towards[part, 0] - predicted[:, 0]).sum()
-        return Explained(float(squares), float(shift))
+            left = (grams @ m.unsqueeze(2)).squeeze(2) - t
+            squares = (covariance * grams).sum() + (m * (left - t)).sum()
+            return torch.stack([squares, -left[:, 0].sum()])
+
+        size = MEMBERS_PER_SOLUTION[values.device.type]
+        tasks = [partial(solve_some, part) for part in chunks(max(len(members), 1), size)]
+        found = torch.stack(run_all(tasks, len(sums), values.device))
+        return Explained(*found.sum(dim=0).tolist())
 
     def _own_rows(self, sums: MemberSums) -> tuple[MemberSums, list[Tensor], list[Tensor]]:
         """Return sums, means and covariances with a row for each cell, where cells are few.
@@ -295,7 +295,7 @@ class Posterior:
         """
         means, covariances = list(self.means), list(self.covariances)
         for other in self.layout.others(sums.axis) if self.layout.rank else ():
-            if len(sums) < len(means[other]):
+            if len(sums) < len(means[other]) and len(sums.parts) == 1:
                 sums, cells = sums.with_own_rows(other)
                 means[other], covariances[other] = means[other][cells], covariances[other][cells]
         return sums, means, covariances
@@ -305,8 +305,8 @@ class Posterior:
         others = self.layout.others(axis)
 
         def target(part: CellPart) -> Tensor:
-            explained = cell_means(self.layout, part.index, means, others)
-            return part.take(values).to(explained) - self.mean - explained
+            known = cell_means(self.layout, part.index, means, others)
+            return part.take(values).to(known) - self.mean - known
 
         return target
 
@@ -336,14 +336,12 @@ class Posterior:
         """
         others = self.layout.others(sums.axis)
         target = self._target(sums.axis, values, self.means)
-        tables = self.means, self.covariances
 
         def square(part: CellPart) -> Tensor:
-            spread = cell_variances(self.layout, part.index, *tables, others)
-            return target(part).square() + spread
+            index, tables = part.index, (self.means, self.covariances)
+            return target(part).square() + cell_variances(self.layout, index, *tables, others)
 
-        error = sums.over_cells(square) + solved.squares
-        total = float(sums.total_weights.sum())
+        error, total = sums.over_cells(square) + solved.squares, float(sums.total_weights.sum())
         shift = solved.shift / total
         self.mean += shift
         self.noise = max((error - total * shift**2) / len(sums), MIN_VARIANCE)

@@ -68,8 +68,8 @@ class PairTable:
                 dense.index_put_(where, values(part).double(), accumulate=True)
             (dense,) = one.processes.all_sum([dense])
             squares = dense.square()
-            products = dense.__matmul__, dense.T.__matmul__
-            of_squares = squares.__matmul__, squares.T.__matmul__
+            products: tuple[Product, Product] = (dense.__matmul__, dense.T.__matmul__)
+            of_squares: tuple[Product, Product] = (squares.__matmul__, squares.T.__matmul__)
         else:
             if len(one) >= MIN_NARROW_CELLS:
                 scales = [scale.float() for scale in scales]

@@ -10,7 +10,7 @@ its members or the sequence of its cells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from exchangeable import metrics
-from exchangeable.arrays.cells import Cells, Floats
+from exchangeable.arrays.cells import Cells, Floats, Mask
 from exchangeable.baselines import gaussian
-from exchangeable.baselines.variational import Bias, VariationalFactorization
+from exchangeable.baselines.variational import Bias, FittedFactors, VariationalFactorization
 from exchangeable.predictors.base import Predictor, score_predictions, to_numpy
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
 from exchangeable.predictors.holdouts import find_held_out
@@ -46,6 +46,9 @@ MAX_CELLS_ON_LEVELS = 50_000
 MIN_POOL = 100
 """Cells of the smallest pool of a usual cell, with fewer of which large tables are read again all
 the same: a pool of a few tells the value of each."""
+MAX_FITTED_CELLS = 1 << 22
+"""Cells up to which others are fitted. Of more the prior's own biases are compared alone: a second
+factorization would take as long as all else, and memory for every cell."""
 MAX_SWEPT_CELLS = 50_000
 """Cells up to which the factorization is compared after all of its sweeps."""
 SWEEPS = 6
@@ -95,7 +98,8 @@ def candidates_for(cells: Cells) -> tuple[str, ...]:
     """Return the models that the pretrained one is compared with on a table."""
     if len(cells) < MIN_CELLS:
         return ()
-    return (*OTHERS, WIDE) if gaussian.suits(cells) else OTHERS
+    others = OTHERS if len(cells) <= MAX_FITTED_CELLS else OTHERS[:1]
+    return (*others, WIDE) if gaussian.suits(cells) else others
 
 
 def compare_models(
@@ -119,14 +123,15 @@ def compare_models(
 
     small = len(cells) <= (MAX_CELLS_ON_LEVELS if cells.scale.levels else MAX_CELLS)
     reread = small or _smallest_pool(cells) < MIN_POOL
-    for held_out in find_held_out(model, cells, reread=reread):
+    for number, held_out in enumerate(find_held_out(model, cells, reread=reread)):
         count = int(held_out.mask.sum())
         progress.at(0.0, f"comparing {', '.join(names)} on {count:,} held-out cells")
         tried = cells.take(np.concatenate(held_out.folds))
         if not len(tried):
             continue
         truth.append(tried.values)
-        predict_others = partial(_predict_by_others, others, cells.take(~held_out.mask), tried)
+        own = _own_biases(model, number, cells)
+        predict_others = partial(_predict_by_others, others, cells, held_out.mask, own, tried)
         tasks: list[Callable[[], Any]] = [held_out.read, predict_others]
         found, by_others = run_all(tasks, len(cells), model.device)
         for positions, distribution in zip(held_out.folds, found, strict=True):
@@ -145,10 +150,35 @@ def _smallest_pool(cells: Cells) -> float:
     return float(np.median(np.minimum.reduce(sizes)))
 
 
-def _fit_others(names: Sequence[str], cells: Cells) -> Iterator[tuple[str, Predictor]]:
-    """Fit models one after the other; the biases that vmf starts from are fitted once."""
+def _own_biases(model: ModelPredictor, number: int, cells: Cells) -> BaselinePredictor | None:
+    """Return the biases of a holdout of the prior of a large table; None of others."""
+    if len(cells) <= MAX_FITTED_CELLS or model.prior is None:
+        return None
+    fitted, stats = model.prior.holdouts[number].fitted, model.stats
+    if fitted.drift is not None:  # biases are of what it leaves
+        return None
+    posterior = replace(
+        fitted.biases,
+        means=[table.cpu() for table in fitted.biases.means],
+        covariances=[table.cpu() for table in fitted.biases.covariances],
+    )
+    biases = FittedFactors(BIASES, posterior, stats.mean, stats.deviation)
+    return BaselinePredictor("bias", BIASES, biases, cells.scale)
+
+
+def _fit_others(
+    names: Sequence[str], cells: Cells, held_out: Mask, own_biases: BaselinePredictor | None
+) -> Iterator[tuple[str, Predictor]]:
+    """Fit models to the cells that are not held out, one after the other.
+
+    The biases that vmf starts from are fitted once, or not at all where they are given.
+    """
+    if own_biases is not None and "bias" in names:
+        yield "bias", own_biases
+        names = [name for name in names if name != "bias"]
     if not names:
         return
+    cells = cells.take(~held_out)
     bias, factorization = Bias(), VariationalFactorization()
     if len(cells) > MAX_SWEPT_CELLS:
         bias, factorization = BIASES, VariationalFactorization(sweeps=SWEEPS)
@@ -163,10 +193,15 @@ def _fit_others(names: Sequence[str], cells: Cells) -> Iterator[tuple[str, Predi
 
 
 def _predict_by_others(
-    names: Sequence[str], seen: Cells, tried: Cells
+    names: Sequence[str],
+    cells: Cells,
+    held_out: Mask,
+    own_biases: BaselinePredictor | None,
+    tried: Cells,
 ) -> dict[str, tuple[Floats, Floats]]:
-    """Fit models to some cells: means of others, and ranks of their values, by model."""
-    return {name: predict_and_rank(fitted, tried) for name, fitted in _fit_others(names, seen)}
+    """Fit models without the held-out cells: means of some, and ranks of their values, by model."""
+    fits = _fit_others(names, cells, held_out, own_biases)
+    return {name: predict_and_rank(fitted, tried) for name, fitted in fits}
 
 
 def rank_values(distribution: Distribution, values: Floats) -> tuple[Floats, Floats]:

@@ -31,13 +31,12 @@ from exchangeable.models.extend import (
     replace_features,
 )
 from exchangeable.models.prior_channels import (
-    MAX_PRIOR_CELLS,
     PriorFunction,
     PriorValues,
     append_anchor,
     append_prior,
     check_prior_values,
-    values_by_slice,
+    observed_prior_values,
 )
 from exchangeable.models.stream import Plan, Stream
 from exchangeable.models.stream_backward import differentiable_outputs
@@ -132,13 +131,8 @@ class MemoryModel(nn.Module):
                     "torch.no_grad(), or train with predict_hidden"
                 )
             plan = Plan(chunk_cells=max(len(observed), 1))
-        index = observed.support.index
-        if prior is None:
-            prior_values: PriorValues | None = None
-        elif torch.is_grad_enabled() or (processes.size == 1 and len(index) <= MAX_PRIOR_CELLS):
-            prior_values = prior(index)
-        else:
-            prior_values = values_by_slice(prior, index, self.prior_channels)
+        index, in_parts = observed.support.index, processes.size > 1
+        prior_values = observed_prior_values(prior, index, self.prior_channels, in_parts=in_parts)
         stream = self._stream(
             observed, observed.support, features, encode, prior_values, plan, processes, progress
         )
@@ -209,13 +203,12 @@ class MemoryModel(nn.Module):
         def start(values: Tensor) -> Tensor:
             return self.input_channels(values if encode is None else encode(values))
 
-        first, one = start(observed.values[:1]), None
-        if callable(prior_values):
-            one = first.new_zeros(len(first), self.prior_channels)
+        first = start(observed.values[:1])
+        if callable(prior_values):  # whose channels are checked as they come
+            first = append_prior(first, first.new_zeros(len(first), self.prior_channels))
         else:
             check_prior_values(prior_values, len(cells), self.prior_channels)
-            one = None if prior_values is None else prior_values[:1]
-        first = append_prior(first, one)
+            first = append_prior(first, None if prior_values is None else prior_values[:1])
         self.layers[0].check(first, cells)
         self.layers[0].check_features(features, cells.shape)
         return Stream(

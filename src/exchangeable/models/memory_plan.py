@@ -17,6 +17,7 @@ from exchangeable.runtime.devices import (
     available_memory,
     format_size,
     free_memory,
+    release_memory,
     used_memory,
 )
 
@@ -45,6 +46,7 @@ def plan_reading(
 
     The pools, which new cells are added to, come first, then activations between two layers.
     """
+    release_memory(model.device)
     room = available_memory(model.device) if limit is None else limit - used_memory(model.device)
     size = memory_size(model, group_index)
     working = 2 * size.largest_layer + min(cells, MAX_SORTED_CELLS) * SORTED_CELL_BYTES

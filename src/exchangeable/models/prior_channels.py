@@ -26,8 +26,15 @@ def count_prior_channels(order: int) -> int:
     return SHARED_CHANNELS + CHANNELS_PER_AXIS * order
 
 
-def values_by_slice(prior: PriorFunction, index: Tensor, channels: int) -> PriorValues:
-    """Return a function that computes a prior's channels of a slice of the cells (E, D)."""
+def observed_prior_values(
+    prior: PriorFunction | None, index: Tensor, channels: int, *, in_parts: bool
+) -> PriorValues | None:
+    """Compute a prior's channels of the observed cells (E, D).
+
+    Of many cells, and with ``in_parts``, return a function that computes those of a slice.
+    """
+    if prior is None or not (in_parts or len(index) > MAX_PRIOR_CELLS):
+        return None if prior is None else prior(index)
     # Most priors are functions of any cells, and others are made for these.
     part = getattr(prior, "part", lambda cells: prior)
 

@@ -32,7 +32,6 @@ def fit_prior(
     observed: ExchangeableArray,
     stats: ValueStats,
     side: SideInformation = NO_SIDE_INFORMATION,
-    *,
     limit: int | None = None,
     processes: Processes = ALONE,
     note: Callable[[str], None] = lambda sentence: None,

@@ -42,7 +42,6 @@ from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.prior.presence import find_unseen
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
-from exchangeable.runtime.devices import release_memory
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -100,18 +99,10 @@ class ModelPredictor:
         observed = cells.to_array(with_spare(cells.shape)).to(device)
         with torch.no_grad(), one_thread(device):
             prior = fit_prior(
-                trained.model,
-                observed,
-                stats,
-                side,
-                limit=memory,
-                processes=processes,
-                note=progress.note,
+                trained.model, observed, stats, side, memory, processes, progress.note
             )
-            release_memory(device)
-            plan, sentence = plan_reading(
-                trained.model, observed.support.group_index, len(cells), memory
-            )
+            groups = observed.support.group_index
+            plan, sentence = plan_reading(trained.model, groups, len(cells), memory)
             if plan.activations != "memory" or not plan.keep_pools:
                 progress.note(sentence)
             conditioned = trained.model.condition(

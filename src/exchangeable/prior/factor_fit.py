@@ -117,8 +117,10 @@ def fit_factors(
         partial(_sweep, each, sums, values, sweeps, warm=warm)
         for each in ((fine,) if coarse is fine else (fine, coarse))
     ]
-    # Processes exchange sums in one sequence, which threads would not keep to.
-    run_all(fits, len(values) if sums[0].processes.size == 1 else 0, values.device)
+    # Processes exchange sums in one sequence, which threads would not keep to; and of tables in
+    # parts these are what threads share, with the memory of one fit.
+    at_once = sums[0].processes.size == 1 and len(sums[0].parts) == 1
+    run_all(fits, len(values) if at_once else 0, values.device)
     return fine, coarse
 
 

@@ -64,9 +64,9 @@ def settle_empty_members(
     """Give members without cells their prior: a member drawn by its cells, or an average one.
 
     One that newly comes is as likely to be any as it will have cells, and on average it will
-    have the values that others have, whose ``mean`` is given: of what is observed, members choose what suits them,
-    which products of average vectors do not show. Given features shift the mean, and the
-    uncertainty of their weights counts.
+    have the values that others have, whose ``mean`` is given: of what is observed, members choose
+    what suits them, which products of average vectors do not show. Given features shift the mean,
+    and the uncertainty of their weights counts.
     """
     sums = by_axis[axis]
     sizes = sums.sizes

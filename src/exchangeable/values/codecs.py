@@ -33,7 +33,7 @@ MAX_ONE_HOT_LEVELS = 20
 """With more levels, neighbouring ones have too few cells to be learned apart."""
 _MAX_KNOTS = 257
 MIN_COUNTED = 1 << 20
-"""Values on levels from which on their quantiles come from counts: sorting 100 million takes 10 s."""
+"""Values on levels from which on quantiles come from counts: 100 million take 10 s to sort."""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,19 @@ def test_a_client_that_does_not_take_a_response_is_left(engine):
         assert ask(server) == [200, 200]
 
 
+def test_a_body_in_chunks_of_one_byte_is_broken_off(engine):
+    chunked = HALF_BODY.replace(b"content-length: 1000", b"transfer-encoding: chunked")[:-1]
+    with running(engine) as server:
+        with open_socket(server.port, chunked) as connection:
+            for _ in range(20):
+                try:
+                    connection.sendall(b"1\r\n \r\n" * 10_000)
+                except OSError:
+                    break
+            assert is_closed(connection, 5)
+        assert ask(server) == [200, 200]
+
+
 class Idle:
     """Stands for a connection."""
 

@@ -74,7 +74,7 @@ def test_a_response_that_is_too_large_is_refused_before_it_begins(engine):
 
 def test_a_file_is_given_up_when_its_client_leaves(tmp_path):
     with served(tmp_path, "--model", "bias") as service:
-        content = attacks.thin_csv(12_000)
+        content = attacks.thin_csv(30_000)
         head = (
             f"POST /v1/complete HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
         )
@@ -84,7 +84,7 @@ def test_a_file_is_given_up_when_its_client_leaves(tmp_path):
         until(lambda: len(service.children() - before) == 2)
         for one in leaving:
             one.close()
-        until(lambda: service.children() <= before, seconds=3)
+        until(lambda: service.children() <= before, seconds=10)
         connection = service.connection()
         connection.request("POST", "/v1/complete", CSV)
         assert connection.getresponse().status == 200

@@ -104,7 +104,7 @@ class Connection(H11Protocol):
 
     def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
-        self.all = connections
+        self.registry = connections
         self.peer = LOCAL
         self.idle_since = time.monotonic()
         self.small_parts = 0
@@ -114,11 +114,11 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.peer = client_of(self.client)
-        self.all.add(self)
+        self.registry.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.all.remove(self)
+        self.registry.remove(self)
 
     def _next_event(self) -> Any:
         """The next part of a request, which is broken off if it comes in too many small ones."""

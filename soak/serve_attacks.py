@@ -108,9 +108,8 @@ def others(service: Service, asked: int = 8) -> dict[str, Any]:
 
 
 RATED: list[Any] = []
-ATTACKS: list[Any] = [
-    half_open, slow_bodies, effects_without_clients, allowed_effects_without_clients, long_files,
-]  # fmt: skip
+SHORT: list[Any] = [half_open, allowed_effects_without_clients, long_files]
+ATTACKS: list[Any] = [*SHORT, slow_bodies, effects_without_clients]
 
 
 def attacked(service: Service, attacks: list[Any]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_connections_have_deadlines(engine):
     with running(engine, header_seconds=0.2, seconds=0.2) as server:
         for sent in (b"", HALF_HEADERS, HALF_BODY, ended):
             with open_socket(server.port, sent) as connection:
-                assert is_closed(connection, 5), sent
+                assert is_closed(connection, 20), sent
         assert not server.connections.open
         assert ask(server) == [200, 200]
 
@@ -105,6 +105,19 @@ def test_a_client_that_does_not_take_a_response_is_left(engine):
     with running(engine, header_seconds=0.2, seconds=0.2) as server:
         with open_socket(server.port, head + content):
             until(lambda: not server.connections.open)
+        assert ask(server) == [200, 200]
+
+
+def test_a_body_in_chunks_of_one_byte_is_broken_off(engine):
+    chunked = HALF_BODY.replace(b"content-length: 1000", b"transfer-encoding: chunked")[:-1]
+    with running(engine) as server:
+        with open_socket(server.port, chunked) as connection:
+            for _ in range(20):
+                try:
+                    connection.sendall(b"1\r\n \r\n" * 10_000)
+                except OSError:
+                    break
+            assert is_closed(connection, 20)
         assert ask(server) == [200, 200]
 
 

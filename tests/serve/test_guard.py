@@ -41,7 +41,7 @@ def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answere
     begun, go_on = threading.Semaphore(0), threading.Event()
     plain = engine.predict
 
-    def slow(cells, coverage, times, *, call):
+    def slow(cells, coverage, times):
         begun.release()
         go_on.wait(20)
         return plain(cells, coverage, times)

@@ -33,11 +33,11 @@ def effects_of_ratings(
     def predict(kept: Mask) -> Floats | None:
         """Predict the cells for members with the kept ratings: (B, E) -> (B, Q)."""
         members, ratings = np.nonzero(kept)
-        own = index[ratings]
-        own[:, axis] = members
-        theirs = None if features is None else features.expand(len(kept), -1)
+        coordinates = index[ratings]
+        coordinates[:, axis] = members
+        repeated = None if features is None else features.expand(len(kept), -1)
         predictor = completer.predictor_.for_new_members(
-            axis, own, values[ratings], theirs, count=len(kept)
+            axis, coordinates, values[ratings], repeated, count=len(kept)
         )
         if predictor is None:
             return None

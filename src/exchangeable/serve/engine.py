@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from exchangeable.predictors.base import (
     interval_ends,
     read_predictions,
 )
-from exchangeable.runtime.progress import SILENT
+from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.serve.call import Call, Ended
 from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.refresher import MakeCompleter, Refresher
@@ -98,8 +99,6 @@ class Engine:
         cells: Sequence[Cell],
         coverage: float,
         times: Sequence[Time] | None = None,
-        *,
-        call: Call | None = None,
     ) -> tuple[Predictions, Snapshot]:
         """Mean, interval and, on a scale with levels, probabilities of cells.
 
@@ -112,8 +111,8 @@ class Engine:
         statistics = [MEAN, *interval_ends(coverage)]
         if completer.levels_:
             statistics.append(PROBABILITIES)
-        mean, low, high, *probabilities = self._compute(
-            lambda: read_predictions(completer.predictor_, index, *statistics, times=at), call
+        mean, low, high, *probabilities = read_predictions(
+            completer.predictor_, index, *statistics, times=at
         )
         return Predictions(mean, low, high, probabilities[0] if probabilities else None), snapshot
 
@@ -127,7 +126,7 @@ class Engine:
         *,
         features: Mapping[str, Any] | None = None,
         why: bool = False,
-        call: Call | None = None,
+        progress: Progress = SILENT,
     ) -> tuple[list[RecommendedCell], Snapshot]:
         """Rank the unobserved cells of a member, or of a new one with these ratings or features."""
         snapshot = self.snapshot
@@ -139,7 +138,7 @@ class Engine:
             fixed = {name: self._given_label(snapshot, name, one) for name, one in given.items()}
             label = self.store.facts.normalise(axis, member)
             query = RecommendQuery(label, n, axis, None, fixed, completer.duplicates)
-            return self._compute(lambda: _to_cells(_rank(snapshot, query), table), call), snapshot
+            return _to_cells(_rank(snapshot, query), table), snapshot
         if table.order != 2:
             raise InputError(f"ratings need a table with two axes, but this one has {table.order}")
         other = 1 - axis
@@ -149,16 +148,9 @@ class Engine:
         self._check_members(snapshot, other, list(rated))
         unused = _UNUSED_LABELS[self.store.facts.whole[axis]]
         query = RecommendQuery(unused, n, axis, rated, {}, completer.duplicates, features)
-
-        def rank() -> list[RecommendedCell]:
-            best = _rank(snapshot, query)
-            effects = []
-            if why and len(best.cells):
-                progress = SILENT if call is None else call.progress
-                effects = effects_of_ratings(completer, query, best.cells, progress)
-            return _to_cells(best, table, effects)
-
-        return self._compute(rank, call), snapshot
+        best = _rank(snapshot, query)
+        effects = effects_of_ratings(completer, query, best.cells, progress) if why else []
+        return _to_cells(best, table, effects), snapshot
 
     def members(self, axis: int, holding: str, limit: int) -> list[tuple[Label, int]]:
         """Labels that contain a text, with their numbers of cells, the most frequent first."""
@@ -177,15 +169,18 @@ class Engine:
         best = permutation[matches[permutation]][:limit]
         return [(labels[int(n)], int(counts[n])) for n in best]
 
-    def _compute(self, task: Callable[[], T], call: Call | None) -> T:
-        """Run a task in a worker thread, unless its call ends before, and wait for its result."""
-        future = self._workers.submit(task)
-        if call is not None:
-            call.on_end(future.cancel)
+    def run(self, task: Callable[[], T], call: Call) -> T:
+        """Run a task in a worker thread, and wait for its result, but not longer than its call."""
+        future, over = self._workers.submit(task), threading.Event()
+        future.add_done_callback(lambda _: over.set())
+        call.on_end(future.cancel)
+        call.on_end(over.set)
+        over.wait()
+        call.check()  # a task that has begun ends by itself, where it checks the call
         try:
             return future.result()
         except CancelledError:
-            raise Ended("the service stops" if call is None else call.reason) from None
+            raise Ended("the service stops") from None
 
     # Labels ------------------------------------------------------------------------------
 

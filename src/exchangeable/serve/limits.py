@@ -33,7 +33,7 @@ class Limits:
     call_seconds: float = 30.0
     """Seconds until a reading request is given up."""
     cells: int = 10_000
-    """Cells of a request."""
+    """Cells of a request; more than 10,000 are not possible."""
     effects: int = 10_000
     """Effects of ratings on predictions that a request may ask for."""
     rows: int = 1_000_000

@@ -79,9 +79,9 @@ def client_of(address: tuple[str, int] | list[object] | None) -> str:
 
 
 def machine_names() -> frozenset[str]:
-    """Names of this machine."""
-    own = socket.gethostname().lower()
-    return LOCAL_NAMES | {own, socket.getfqdn().lower(), f"{own}.local"}
+    """Names of this machine that need no question to a name server."""
+    host = socket.gethostname().lower()
+    return LOCAL_NAMES | {host, f"{host}.local"}
 
 
 def _check_site(headers: Headers) -> None:

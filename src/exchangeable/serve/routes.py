@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.resources import files
 from itertools import chain
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from exchangeable._version import __version__
@@ -105,32 +107,38 @@ status = APIRouter()
 """Calls that respond at once, however many others are in progress: they need no thread."""
 
 
-@calls.post("/predict", responses=_problems(*_WITH_BODY, 409))
+@calls.post("/predict", response_model=schemas.Predicted, responses=_problems(*_WITH_BODY, 409))
 def predict(
     query: schemas.Asked, engine: EngineOfApp, limits: LimitsOfApp, call: CallOfRequest
-) -> schemas.Predicted:
+) -> Response:
     """Predict cells: mean, interval and probabilities of the levels."""
     _check_cells(query.cells, limits)
     cells = [tuple(cell) for cell in query.cells]
-    predictions, snapshot = engine.predict(cells, query.coverage, query.times, call=call)
-    probabilities = predictions.probabilities
-    answers = [
-        schemas.Answer(
-            mean=float(predictions.mean[n]),
-            low=float(predictions.low[n]),
-            high=float(predictions.high[n]),
-            probabilities=None if probabilities is None else probabilities[n].tolist(),
-        )
-        for n in range(len(cells))
-    ]
-    levels = list(snapshot.ready.levels_)
-    return schemas.Predicted(answers=answers, levels=levels, pools=schemas.Pools.of(snapshot))
+
+    def compute() -> schemas.Predicted:
+        predictions, snapshot = engine.predict(cells, query.coverage, query.times)
+        probabilities = predictions.probabilities
+        answers = [
+            schemas.Answer(
+                mean=float(predictions.mean[n]),
+                low=float(predictions.low[n]),
+                high=float(predictions.high[n]),
+                probabilities=None if probabilities is None else probabilities[n].tolist(),
+            )
+            for n in range(len(cells))
+        ]
+        levels = list(snapshot.ready.levels_)
+        return schemas.Predicted(answers=answers, levels=levels, pools=schemas.Pools.of(snapshot))
+
+    return _respond(engine, compute, call)
 
 
-@calls.post("/recommend", responses=_problems(*_WITH_BODY, 409))
+@calls.post(
+    "/recommend", response_model=schemas.Recommendations, responses=_problems(*_WITH_BODY, 409)
+)
 def recommend(
     query: schemas.Wanted, engine: EngineOfApp, limits: LimitsOfApp, call: CallOfRequest
-) -> schemas.Recommendations:
+) -> Response:
     """Recommend the best cells of a member, or of a new member whose ratings are in the request."""
     new = bool(query.ratings) or query.features is not None
     if (query.member is None) != new:
@@ -141,31 +149,35 @@ def recommend(
             f"a request may ask for at most {limits.effects:,} effects of ratings, but {query.n:,} "
             f"recommendations with {len(query.ratings):,} ratings have {effects:,}"
         )
-    started = time.perf_counter()
-    cells, snapshot = engine.recommend(
-        _axis(engine, query.axis),
-        query.member,
-        query.ratings,
-        query.given,
-        query.n,
-        features=query.features,
-        why=query.why,
-        call=call,
-    )
-    recommended = [
-        schemas.Recommendation(
-            labels=cell.labels,
-            mean=cell.mean,
-            low=cell.low,
-            high=cell.high,
-            why=[schemas.Reason(label=one.label, moved=one.amount) for one in cell.why],
+    axis, started = _axis(engine, query.axis), time.perf_counter()
+
+    def compute() -> schemas.Recommendations:
+        cells, snapshot = engine.recommend(
+            axis,
+            query.member,
+            query.ratings,
+            query.given,
+            query.n,
+            features=query.features,
+            why=query.why,
+            progress=call.progress,
         )
-        for cell in cells
-    ]
-    milliseconds = round(1000 * (time.perf_counter() - started), 2)
-    return schemas.Recommendations(
-        recommended=recommended, milliseconds=milliseconds, pools=schemas.Pools.of(snapshot)
-    )
+        recommended = [
+            schemas.Recommendation(
+                labels=cell.labels,
+                mean=cell.mean,
+                low=cell.low,
+                high=cell.high,
+                why=[schemas.Reason(label=one.label, moved=one.amount) for one in cell.why],
+            )
+            for cell in cells
+        ]
+        milliseconds = round(1000 * (time.perf_counter() - started), 2)
+        return schemas.Recommendations(
+            recommended=recommended, milliseconds=milliseconds, pools=schemas.Pools.of(snapshot)
+        )
+
+    return _respond(engine, compute, call)
 
 
 @calls.put("/interactions", responses=_problems(*_WITH_BODY))
@@ -280,6 +292,15 @@ async def ready(engine: EngineOfApp, request: Request, response: Response) -> sc
 async def metrics(telemetry: TelemetryOfApp) -> Response:
     """Return metrics for Prometheus."""
     return Response(telemetry.text(), media_type=telemetry.media_type)
+
+
+def _respond(engine: Engine, compute: Callable[[], BaseModel], call: Call) -> Response:
+    """Compute a response, and write it as JSON, in one of the engine's threads.
+
+    More threads than these would keep the event loop, and so /health, from running.
+    """
+    content = engine.run(lambda: compute().model_dump_json(), call)
+    return Response(content, media_type="application/json")
 
 
 def _add_page(path: str, file: str, media_type: str) -> None:

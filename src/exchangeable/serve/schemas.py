@@ -39,6 +39,8 @@ Time = Annotated[
     Value | Text, Field(description="Time of a cell: a number as in the table, or a date.")
 ]
 FeatureValue = Text | StrictBool | Value | None
+MAX_CELLS = 10_000
+"""Maximum number of cells of a request, also where its limits are higher."""
 MAX_RATINGS = 200
 MAX_RECOMMENDED = 1000
 
@@ -75,10 +77,12 @@ class Asked(_Strict):
     """Cells to predict."""
 
     cells: list[list[Label]] = Field(
-        min_length=1, description="One list of labels per cell, in the axes' sequence."
+        min_length=1,
+        max_length=MAX_CELLS,
+        description="One list of labels per cell, in the axes' sequence.",
     )
     times: list[Time] | None = Field(
-        default=None, description="Time of each cell; the latest if omitted."
+        default=None, max_length=MAX_CELLS, description="Time of each cell; the latest if omitted."
     )
     coverage: float = Field(
         default=0.8, gt=0, lt=1, description="Probability that the interval covers."
@@ -142,9 +146,9 @@ class Recommendations(_Strict):
 class Cells(_Strict):
     """Cells with their values. They are added, or replace the value that a cell has."""
 
-    cells: list[tuple[list[Label], Value]] = Field(min_length=1)
+    cells: list[tuple[list[Label], Value]] = Field(min_length=1, max_length=MAX_CELLS)
     times: list[Time] | None = Field(
-        default=None, description="Time of each cell, if the table has times."
+        default=None, max_length=MAX_CELLS, description="Time of each cell, if the table has times."
     )
 
 

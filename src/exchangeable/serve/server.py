@@ -6,6 +6,7 @@ import copy
 import ipaddress
 import os
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -40,6 +41,9 @@ MIN_TOKEN_LENGTH = 16
 """Minimum number of characters of a token: shorter ones could be guessed."""
 DRAIN_SECONDS = 8
 """Seconds that requests in progress have to end when the service stops."""
+SWITCH_SECONDS = 0.0005
+"""Seconds that a thread computes before the event loop may run: at Python's 5 ms, /health took 10
+times as long under load."""
 EXIT_SECONDS = 10
 """Seconds after which the process exits in any case: acknowledged changes are durable."""
 
@@ -177,6 +181,7 @@ def serve(
 ) -> None:
     """Serve until stopped, and then until the requests in progress have ended."""
     log_as_json()
+    sys.setswitchinterval(SWITCH_SECONDS)
     with suppress(KeyboardInterrupt):  # uvicorn raises it again after its own shutdown
         make_server(engine, address, limits or Limits()).run(sockets=[bound])
 

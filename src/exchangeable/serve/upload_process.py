@@ -72,7 +72,7 @@ def _respond(upload: uploads.Upload, task: Task, limits: Limits) -> Iterator[byt
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
-    """What the service is told about an error: a reason, or where it happened."""
+    """Describe an error to the service: a reason, or where it happened."""
     if isinstance(error, InputError):
         outcome = "too large" if isinstance(error, uploads.TooLarge) else "invalid"
         return {"outcome": outcome, "reason": str(error)}

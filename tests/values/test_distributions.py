@@ -84,7 +84,10 @@ def test_quantiles_never_cross():
 def test_ends_of_intervals_are_quantiles_found_one_by_one():
     levels = torch.arange(1.0, 6.0, dtype=torch.float64)
 
-    for answers in (mixture(300), mixture(300).on_levels(levels), some_levels(cells=200)):
+    sure = torch.tensor([[1.2], [4.8]], dtype=torch.float64)  # of an end, but not beyond it
+    narrow = LogisticMixture(torch.zeros_like(sure), sure, torch.full_like(sure, 0.02))
+    kinds = mixture(300), mixture(300).on_levels(levels), narrow.on_levels(levels)
+    for answers in (*kinds, some_levels(cells=200)):
         low, high = interval(answers, 0.8)
         lowest, highest = answers.quantile(0.1), answers.quantile(0.9)
         if answers.bounds() is not None:

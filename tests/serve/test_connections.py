@@ -121,6 +121,25 @@ def test_a_body_in_chunks_of_one_byte_is_broken_off(engine):
         assert ask(server) == [200, 200]
 
 
+def test_requests_may_be_sent_before_the_responses_but_not_without_end(engine):
+    request = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    begun, go_on = threading.Event(), threading.Event()
+    plain = engine.predict
+    engine.predict = lambda *cells: begun.set() or (go_on.wait(20) and plain(*cells))
+    content = json.dumps({"cells": [[MEMBER, FILM]]}).encode()
+    head = HALF_BODY.replace(b"1000", b"%d" % len(content))[:-1]
+    with running(engine) as server:
+        with open_socket(server.port, head + content + 3 * request) as connection:
+            assert begun.wait(20)
+            with open_socket(server.port, head + content + 5_000 * request) as endless:
+                assert is_closed(endless, 20)
+            go_on.set()
+            received = b""
+            while received.count(b"HTTP/1.1 200") < 4:
+                received += connection.recv(2**16)
+        assert ask(server) == [200, 200]
+
+
 class Idle:
     """Stands for a connection."""
 

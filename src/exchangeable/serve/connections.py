@@ -28,6 +28,8 @@ BACKLOG = 128
 SMALL_PART, MAX_SMALL_PARTS = 64, 1000
 """Bytes below which a part of a body is small, and how many such parts a request may have: each
 takes the event loop 12 microseconds, so that 1 MiB in parts of one byte would take 12 s."""
+MAX_AHEAD = 2**16
+"""Bytes of further requests that a connection may send before it has a response."""
 
 
 def count_files(wanted: int) -> int:
@@ -128,6 +130,12 @@ class Connection(H11Protocol):
             if self.small_parts > MAX_SMALL_PARTS:
                 self.transport.abort()
                 return h11.NEED_DATA
+        # uvicorn would stop reading if the next request arrives before the response to this one is
+        # sent, and not notice that the client leaves.
+        if event is h11.PAUSED:
+            if len(self.conn.trailing_data[0]) > MAX_AHEAD:
+                self.transport.abort()
+            return h11.NEED_DATA
         return event
 
     def on_response_complete(self) -> None:

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from exchangeable import Completer, metrics
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.completion.inputs import encode_queries
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.prior.pattern import Pattern
+from exchangeable.sums.member_sums import MemberSums
 from paper.lib import problems
 from paper.lib.command import run_command
 from paper.lib.problems import Floats, Index, Problem

@@ -13,8 +13,8 @@ from exchangeable.baselines import (
     BayesianFactorization,
 )
 from exchangeable.baselines.gibbs import draw_hyperparameters, draw_noise, draw_vectors
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.errors import InputError
+from exchangeable.sums.member_sums import MemberSums
 
 
 def test_draws_repeat_with_the_seed_and_differ_without():

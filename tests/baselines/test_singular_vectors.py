@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from exchangeable.baselines import singular_vectors
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.singular_vectors import PairTable, leading_vectors
+from exchangeable.sums.member_sums import MemberSums
 
 
 def random_cells(shape, cells, seed=0):

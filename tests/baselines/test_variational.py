@@ -14,9 +14,9 @@ from exchangeable.baselines import (
     Bias,
     VariationalFactorization,
 )
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.singular_vectors import MAX_DENSE_MEMBERS
 from exchangeable.baselines.sweeps import sweep
+from exchangeable.sums.member_sums import MemberSums
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 4), (4, 3, 3)])

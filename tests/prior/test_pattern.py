@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.regression import Block, Regression
 from exchangeable.prior.drift import Drift
 from exchangeable.prior.pattern import Pattern
+from exchangeable.sums.member_sums import MemberSums
 
 
 def blocks_of_cells(seed=0, shape=(60, 40)):

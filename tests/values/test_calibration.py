@@ -9,7 +9,6 @@ import torch
 from scipy import stats
 
 from exchangeable import Completer
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.completion.select import predict_and_rank
 from exchangeable.errors import InputError
 from exchangeable.metrics import coverage
@@ -20,6 +19,7 @@ from exchangeable.prior import fit
 from exchangeable.prior.closed_form_fit import BIASES, fit_closed_form
 from exchangeable.prior.factor_fit import Schedule, Sweeps
 from exchangeable.prior.prior import Prior
+from exchangeable.sums.member_sums import MemberSums
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.calibration import SHARES, UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats

@@ -27,19 +27,14 @@ from exchangeable.baselines.base import (
     members_with_cells,
     standardise,
 )
-from exchangeable.baselines.cell_parts import CellPart
-from exchangeable.baselines.factorization import (
-    VectorLayout,
-    cell_means,
-    feature_sums,
-    gram,
-    moments,
-)
-from exchangeable.baselines.member_sums import MemberSums
-from exchangeable.baselines.solved_members import SolvedMembers
+from exchangeable.baselines.factorization import VectorLayout, cell_means
+from exchangeable.baselines.feature_sums import feature_sums, gram, moments
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
+from exchangeable.sums.cell_parts import CellPart
+from exchangeable.sums.member_sums import MemberSums
+from exchangeable.sums.solved_members import SolvedMembers
 
 Singles = NDArray[np.float32]
 

@@ -22,21 +22,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.cell_parts import CellPart, CellValues
-from exchangeable.baselines.factorization import (
-    VectorLayout,
-    cell_means,
-    cell_variances,
-    feature_sums,
-    gram,
-    grown,
-    moments,
-)
+from exchangeable.baselines.factorization import VectorLayout, cell_means, cell_variances, grown
+from exchangeable.baselines.feature_sums import feature_sums, gram, moments
 from exchangeable.baselines.kept_rows import KeptRows
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.regression import Block, Regression
-from exchangeable.baselines.solved_members import SolvedMembers
 from exchangeable.runtime.threads import run_all
+from exchangeable.sums.cell_parts import CellPart, CellValues
+from exchangeable.sums.member_sums import MemberSums
+from exchangeable.sums.solved_members import SolvedMembers
 
 MIN_VARIANCE = 1e-6
 """Smallest noise and prior variance, as a share of the values' variance."""

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.products import (
+from exchangeable.baselines.unfolding import MemberCells, Unfolding
+from exchangeable.sums.products import (
     large_product,
     positions_of_rows,
     product_type,
     row_products,
     sparse_rows,
 )
-from exchangeable.baselines.unfolding import MemberCells, Unfolding
 
 CHANNELS = 4
 """Numbers per estimate: mean and certainty by values, then the same by presence."""

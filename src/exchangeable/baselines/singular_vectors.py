@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.cell_parts import CellPart, CellValues
-from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.sums.cell_parts import CellPart, CellValues
+from exchangeable.sums.member_sums import MemberSums
 
 Product = Callable[[Tensor], Tensor]
 

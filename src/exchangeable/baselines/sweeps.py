@@ -11,11 +11,11 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.cell_parts import CellPart
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import run_all
+from exchangeable.sums.cell_parts import CellPart
+from exchangeable.sums.member_sums import MemberSums
 
 NOISE_ROUNDS = 2
 """Rounds over the axes in which the noise of members is found."""

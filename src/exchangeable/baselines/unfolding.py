@@ -12,7 +12,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.factorization import sparse
-from exchangeable.baselines.products import positions_of_rows
+from exchangeable.sums.products import positions_of_rows
 
 MAX_ENTRIES_PER_CELL = 64
 """Table entries per cell up to which a dense matrix is used, which is faster then."""

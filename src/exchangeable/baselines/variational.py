@@ -16,9 +16,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import State, check_cells, check_queries, standardise
-from exchangeable.baselines.cell_parts import CellPart, CellValues
 from exchangeable.baselines.factorization import VectorLayout, cell_means
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.singular_vectors import (
     MIN_NARROW_CELLS,
@@ -26,10 +24,12 @@ from exchangeable.baselines.singular_vectors import (
     PairTable,
     leading_vectors,
 )
-from exchangeable.baselines.solved_members import SolvedMembers
 from exchangeable.baselines.sweeps import converge
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
+from exchangeable.sums.cell_parts import CellPart, CellValues
+from exchangeable.sums.member_sums import MemberSums
+from exchangeable.sums.solved_members import SolvedMembers
 
 START = 0.05
 """Root mean square of the initial factors: small, so that the priors can switch them off.

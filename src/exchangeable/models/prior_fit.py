@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 from exchangeable.arrays.array import ExchangeableArray
-from exchangeable.baselines.member_sums import MIN_PARTED_CELLS
 from exchangeable.baselines.similarity import MAX_CACHED_PAIRS
 from exchangeable.baselines.unfolding import MAX_ENTRIES_PER_CELL
 from exchangeable.models.memory import MemoryModel
@@ -15,6 +14,7 @@ from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInforma
 from exchangeable.prior.summed_similarity import describe_references, is_summed
 from exchangeable.runtime.devices import available_memory, format_size, used_memory
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.sums.member_sums import MIN_PARTED_CELLS
 from exchangeable.values.codecs import ValueStats
 
 CELL_BYTES, PARTED_CELL_BYTES = 220, 48

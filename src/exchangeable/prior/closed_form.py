@@ -16,10 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.similarity import Similarity
-from exchangeable.baselines.solved_members import SolvedMembers
 from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import Estimates
 from exchangeable.prior.later_cells import (
@@ -34,6 +32,8 @@ from exchangeable.prior.presence import Presence, judge_members
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.summed_similarity import compare_by_sums, is_summed
 from exchangeable.prior.unseen import without_own_cells
+from exchangeable.sums.member_sums import MemberSums
+from exchangeable.sums.solved_members import SolvedMembers
 
 
 @dataclass(frozen=True, eq=False)

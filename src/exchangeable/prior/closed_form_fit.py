@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.variational import Bias
 from exchangeable.prior.closed_form import ClosedForm
@@ -21,6 +20,7 @@ from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInforma
 from exchangeable.prior.summed_similarity import compare_by_sums, is_summed
 from exchangeable.prior.unseen import settle_empty_members
 from exchangeable.runtime.threads import one_thread, run_all
+from exchangeable.sums.member_sums import MemberSums
 
 BIASES = Bias(tolerance=1e-4)
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.regression import Block
 from exchangeable.baselines.sweeps import fit_noise_ratios, sweep
@@ -25,6 +24,7 @@ from exchangeable.baselines.variational import (
     with_factors,
 )
 from exchangeable.runtime.threads import run_all
+from exchangeable.sums.member_sums import MemberSums
 
 PATTERN_START, GIVEN_START = 0.01, 0.001
 """Sums of squares that the weights of the pattern and of given features have at least. With .1 for

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import chunks
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.prior.closed_form import ClosedForm
 from exchangeable.prior.closed_form_fit import BIASES, fit_closed_form
@@ -22,6 +21,7 @@ from exchangeable.prior.side_information import SideInformation
 from exchangeable.prior.summed_similarity import is_summed
 from exchangeable.prior.trust import FOLDS, Trial, Trust, find_trust, is_gain, pseudo_random_shares
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.sums.member_sums import MemberSums
 
 MIN_PARTS = 10
 """Parts of the cells at least: trust is found on one or more that models were not fitted to."""

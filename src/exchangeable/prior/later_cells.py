@@ -16,9 +16,9 @@ from torch import Tensor
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.reference_weights import CHANNELS, Weights
 from exchangeable.baselines.similarity import Similarity
-from exchangeable.baselines.solved_members import SolvedMembers
 from exchangeable.baselines.unfolding import Combinations, MemberCells, Unfolding
 from exchangeable.prior.new_members import NewMembersSimilarity
+from exchangeable.sums.solved_members import SolvedMembers
 
 MIN_GROWTH = 0.1
 """Share of further cells from which on a member is compared anew."""

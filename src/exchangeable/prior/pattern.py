@@ -21,9 +21,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.cell_parts import CellPart
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.singular_vectors import TOLERANCE, PairTable, leading_vectors
+from exchangeable.sums.cell_parts import CellPart
+from exchangeable.sums.member_sums import MemberSums
 
 VECTORS = 32
 """Singular vectors for each axis. On ML-100K 20 to 40 do as well, 10 worse, and 150 overfit."""

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
-from exchangeable.baselines.cell_parts import CellPart, CellValues
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.reference_weights import DenseWeights
 from exchangeable.baselines.similarity import MAX_CACHED_PAIRS, Similarity
 from exchangeable.baselines.unfolding import MAX_ENTRIES_PER_CELL, Combinations, Unfolding
 from exchangeable.prior.side_information import SideInformation
+from exchangeable.sums.cell_parts import CellPart, CellValues
+from exchangeable.sums.member_sums import MemberSums
 
 MIN_SUMMED_CELLS = 1 << 22
 """Cells from which on members are compared by sums. The budget leaves few references of them."""

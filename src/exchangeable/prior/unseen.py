@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.factorization import mean_over_cells
-from exchangeable.baselines.member_sums import MemberSums
 from exchangeable.baselines.posterior import Posterior
+from exchangeable.sums.member_sums import MemberSums
 
 NEW_MEMBERS = 0.03
 """Share of queries that are expected to be of members that newly come. With .06 cells of

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.products import silence_sparse_warning
 from exchangeable.errors import InputError
+from exchangeable.sums.products import silence_sparse_warning
 
 STRENGTH_SLOPE = 0.2
 STRENGTHS = 0.25, 2.5

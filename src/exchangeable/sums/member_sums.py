@@ -16,9 +16,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.cell_parts import CellPart, CellValues, cut, parts_of, sorted_part
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.threads import run_all
+from exchangeable.sums.cell_parts import CellPart, CellValues, cut, parts_of, sorted_part
 
 MIN_PARTED_CELLS = 1 << 21
 """Cells from which on they are cut into parts."""

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from exchangeable.baselines import products
 from exchangeable.baselines.factorization import VectorLayout, cell_means, cell_variances
-from exchangeable.baselines.products import SolvedMembers, row_products
+from exchangeable.sums import products
+from exchangeable.sums.products import row_products
+from exchangeable.sums.solved_members import SolvedMembers
 
 
 def random(generator, *shape):

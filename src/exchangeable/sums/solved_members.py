@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.sums.member_sums import MemberSums
 
 
 class SolvedMembers(NamedTuple):

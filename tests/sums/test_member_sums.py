@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from exchangeable.baselines import cell_parts, member_sums
-from exchangeable.baselines.member_sums import MemberSums
+from exchangeable.sums import cell_parts, member_sums
+from exchangeable.sums.member_sums import MemberSums
 
 SHAPE = (40, 30, 7)
 

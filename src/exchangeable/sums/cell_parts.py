@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from exchangeable.baselines.products import sparse_rows
 from exchangeable.runtime.processes import Processes
+from exchangeable.sums.products import sparse_rows
 
 PART_CELLS = 1 << 19
 """Cells of a part, but whole members of the first axis: a few thousand of these."""

@@ -5,11 +5,11 @@ import torch
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.support import Support
-from exchangeable.baselines import cell_parts, member_sums
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.prior import factor_fit, summed_similarity
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.summed_similarity import compare_by_sums, describe_references
+from exchangeable.sums import cell_parts, member_sums
 from exchangeable.sums.member_sums import MemberSums
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.scale import REAL

@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from tests.support.forks import fork
 
 from exchangeable.arrays.cells import Cells
-from exchangeable.baselines import cell_parts, member_sums
 from exchangeable.completion.select import candidates_for, compare_models
 from exchangeable.predictors.base import MEAN, quantile, read_predictions
 from exchangeable.predictors.model import ModelPredictor
@@ -22,6 +21,7 @@ from exchangeable.prior import factor_fit, summed_similarity
 from exchangeable.prior.factor_fit import Schedule, Sweeps
 from exchangeable.runtime.processes import join_processes
 from exchangeable.runtime.progress import SILENT
+from exchangeable.sums import cell_parts, member_sums
 from exchangeable.values.scale import Scale
 
 SHAPES = {2: (60, 45), 3: (14, 12, 9)}

@@ -42,7 +42,6 @@ MIN_VARIANCE = 1e-6
 
 MAX_KEPT = 1 << 23
 """Entries of covariances up to which what follows from them is kept from query to query."""
-
 RESIDUAL_START = 0.01
 """Sum of squares that vectors have at least about their regression on features."""
 
@@ -300,9 +299,10 @@ class Posterior:
             squares = (covariance * grams).sum() + (m * (left - t)).sum()
             return torch.stack([squares, -left[:, 0].sum()])
 
-        size = MEMBERS_PER_SOLUTION[values.device.type]
-        tasks = [partial(solve_some, part) for part in chunks(max(len(members), 1), size)]
-        return Explained(*sum(run_all(tasks, len(sums), values.device)).tolist())
+        parts = chunks(max(len(members), 1), MEMBERS_PER_SOLUTION[values.device.type])
+        tasks = [partial(solve_some, part) for part in parts]
+        explained = torch.stack(run_all(tasks, len(sums), values.device)).sum(dim=0)
+        return Explained(*explained.tolist())
 
     def _target(self, axis: int, values: Tensor) -> CellValues:
         """Give cells what an axis is to explain of their values (E,)."""

@@ -276,10 +276,10 @@ class Posterior:
             squares = (covariance * grams).sum() + (m * (left - t)).sum()
             return torch.stack([squares, -left[:, 0].sum()])
 
-        size = MEMBERS_PER_SOLUTION[values.device.type]
-        tasks = [partial(solve_some, part) for part in chunks(max(len(members), 1), size)]
-        found = torch.stack(run_all(tasks, len(sums), values.device))
-        return Explained(*found.sum(dim=0).tolist())
+        parts = chunks(max(len(members), 1), MEMBERS_PER_SOLUTION[values.device.type])
+        tasks = [partial(solve_some, part) for part in parts]
+        explained = torch.stack(run_all(tasks, len(sums), values.device)).sum(dim=0)
+        return Explained(*explained.tolist())
 
     def _own_rows(self, sums: MemberSums) -> tuple[MemberSums, list[Tensor], list[Tensor]]:
         """Return sums, means and covariances with a row for each cell, where cells are few.

@@ -3,6 +3,7 @@
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -51,7 +52,7 @@ def server():
         _wait(port, started)
         yield f"postgresql+psycopg://postgres@127.0.0.1:{port}"
     finally:
-        started.terminate()
+        started.send_signal(signal.SIGINT)  # SIGTERM would wait for its clients
         try:
             started.wait(10)
         except subprocess.TimeoutExpired:

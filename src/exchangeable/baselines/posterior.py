@@ -41,6 +41,9 @@ RESIDUAL_START = 0.01
 MEMBERS_PER_SOLUTION = {"cpu": 1 << 12, "cuda": 1 << 17}
 """Members whose vectors are solved at a time, by the device."""
 
+MIN_PARALLEL_NUMBERS = 1 << 20
+"""Entries of the members' covariances from which on they are solved on all cores."""
+
 
 class Explained(NamedTuple):
     """How far the vectors of an axis explain what they were solved from, over all members."""
@@ -278,7 +281,9 @@ class Posterior:
 
         parts = chunks(max(len(members), 1), MEMBERS_PER_SOLUTION[values.device.type])
         tasks = [partial(solve_some, part) for part in parts]
-        explained = torch.stack(run_all(tasks, len(sums), values.device)).sum(dim=0)
+        numbers = len(members) * self.layout.width**2
+        cells = len(sums) if numbers >= MIN_PARALLEL_NUMBERS else 0
+        explained = torch.stack(run_all(tasks, cells, values.device)).sum(dim=0)
         return Explained(*explained.tolist())
 
     def _own_rows(self, sums: MemberSums) -> tuple[MemberSums, list[Tensor], list[Tensor]]:

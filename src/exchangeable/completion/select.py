@@ -133,7 +133,8 @@ def compare_models(
         own = _own_biases(model, number, cells)
         predict_others = partial(_predict_by_others, others, cells, held_out.mask, own, tried)
         tasks: list[Callable[[], Any]] = [held_out.read, predict_others]
-        found, by_others = run_all(tasks, len(cells), model.device)
+        # Alone, what reads has all cores.
+        found, by_others = run_all(tasks, len(cells) if others else 0, model.device)
         for positions, distribution in zip(held_out.folds, found, strict=True):
             if len(positions):
                 judge(bundled.NAME, rank_values(distribution, cells.values[positions]))

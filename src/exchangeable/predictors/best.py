@@ -23,7 +23,7 @@ from exchangeable.values.distributions import Distribution
 
 MAX_ROUGH_CELLS = 2**18
 """Cells whose rough means are computed at a time."""
-SHORTLIST = 256
+SHORTLIST = 96
 """Cells of a member that the model reads first."""
 SHORTLIST_PER_CELL = 8
 """The same for each cell that is listed, where these are many."""

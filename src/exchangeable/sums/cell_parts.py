@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ PART_CELLS = 1 << 19
 MAX_FEW_CELLS = 1 << 12
 """Cells of a single member up to which their rows are copied, which is faster than a product with a
 sparse matrix."""
+
+MAX_KEPT_CELLS = 1 << 17
+"""Cells of a part up to which their own members are kept: parts of large tables have more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +43,14 @@ class CellPart:
 
     @property
     def own(self) -> Tensor:
-        """The members of the cells on the axis itself: (S,) int32."""
+        """The members of the cells on the axis itself: (S,) int32; kept where cells are few."""
+        return self._kept_own if len(self) <= MAX_KEPT_CELLS else self._find_own()
+
+    @cached_property
+    def _kept_own(self) -> Tensor:
+        return self._find_own()
+
+    def _find_own(self) -> Tensor:
         numbers = torch.arange(
             self.first, self.first + self.members, dtype=torch.int32, device=self.starts.device
         )

@@ -46,7 +46,7 @@ def split(name: str) -> tuple[Table, Table]:
 
 
 def sparse_table() -> Table:
-    """466,000 ratings of 4,714 x 7,157 members, whose numbers of cells have heavy tails."""
+    """407,000 ratings of 4,714 x 7,157 members, whose numbers of cells have heavy tails."""
     rows, columns, cells = 4714, 7157, 466_000
     rng = np.random.default_rng(0)
     draws = [rng.pareto(shape, size) + 0.3 for shape, size in ((1.2, rows), (1.0, columns))]

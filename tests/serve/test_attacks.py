@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -86,10 +87,14 @@ def test_a_file_is_given_up_when_its_client_leaves(tmp_path):
         for one in leaving:
             one.close()
         until(lambda: service.children() <= before, seconds=10)
-        connection = service.connection()
-        connection.request("POST", "/v1/complete", CSV)
-        assert connection.getresponse().status == 200
-        connection.close()
+
+        def completes() -> bool:
+            with closing(service.connection()) as connection:
+                connection.request("POST", "/v1/complete", CSV)
+                return connection.getresponse().status == 200
+
+        # A place is free a moment after its process has ended.
+        until(completes, seconds=10)
 
 
 # Pages of other sites -------------------------------------------------------------------

@@ -32,19 +32,6 @@ T = TypeVar("T")
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Keep numpy and scipy to one thread: their threads spin, which a busy machine has no time for.
-
-    On such a machine 52 vectors of ARPACK took 7 s with two threads and .2 with one. Enter it after
-    the import of what is called, since only libraries that are loaded are limited.
-    """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1, user_api="blas"):
-        yield
-
-
-@contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Let torch have a number of threads."""
     before = torch.get_num_threads()

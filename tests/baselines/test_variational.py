@@ -1,7 +1,7 @@
 """The variational factorization is its model's, factor by factor."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from exchangeable.baselines import (
     Bias,
     VariationalFactorization,
 )
+from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.singular_vectors import MAX_DENSE_MEMBERS
 from exchangeable.baselines.sweeps import sweep
 from exchangeable.sums.member_sums import MemberSums
@@ -32,6 +33,38 @@ def test_a_sweep_equals_expectations_taken_one_by_one(shape):
     for kind in ("means", "covariances", "precisions"):
         for found, wanted in zip(getattr(posterior, kind), getattr(expected, kind), strict=True):
             np.testing.assert_allclose(found[: len(wanted)], wanted, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 4), (4, 3, 3)])
+@pytest.mark.parametrize("sweeps", [1, 2, 7])
+def test_biases_fitted_by_sums_are_those_of_sweeps_over_all_cells(shape, sweeps):
+    index, values = planted(shape, density=0.6)
+    expected = Posterior.initial(shape, torch.empty(0, dtype=torch.float64))
+    cells, y = torch.from_numpy(index), torch.from_numpy(values)
+    sums = [MemberSums.of(cells, axis, size) for axis, size in enumerate(shape)]
+    for _ in range(sweeps):
+        sweep(expected, sums, y)
+    found = Bias(sweeps=sweeps, tolerance=0).posterior_of(cells, y, shape)
+    assert found.mean == pytest.approx(expected.mean, rel=1e-9)
+    assert found.noise == pytest.approx(expected.noise, rel=1e-9)
+    for kind in ("means", "covariances", "precisions"):
+        for one, other in zip(getattr(found, kind), getattr(expected, kind), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_biases_are_swept_until_predictions_change_by_less_than_the_tolerance():
+    index, values = planted((30, 20), density=0.4)
+    cells, y = torch.from_numpy(index), torch.from_numpy(values)
+
+    def predictions(sweeps, tolerance=0.0):
+        bias = Bias(sweeps=sweeps, tolerance=tolerance)
+        return bias.posterior_of(cells, y, (30, 20)).predict_mean(cells)
+
+    steps = [predictions(count) for count in range(1, 30)]
+    changes = [float((b - a).square().mean().sqrt()) for a, b in pairwise(steps)]
+    stop = next(place for place, change in enumerate(changes) if change < 1e-2)
+    assert stop > 0
+    torch.testing.assert_close(predictions(100, 1e-2), steps[stop + 1])
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 4), (4, 3, 3)])

@@ -5,7 +5,7 @@ import torch
 
 from exchangeable.baselines.factorization import VectorLayout, cell_means, cell_variances
 from exchangeable.sums import products
-from exchangeable.sums.products import row_products
+from exchangeable.sums.products import products_of_sparse, row_products, sparse_rows
 from exchangeable.sums.solved_members import SolvedMembers
 
 
@@ -83,3 +83,19 @@ def test_means_and_variances_of_cells_are_those_of_drawn_vectors(order, cells):
             total += feature @ s[axis] @ feature
         torch.testing.assert_close(mean[at], expected)
         torch.testing.assert_close(variance[at], total)
+
+
+def test_products_of_sparse_matrices_keep_the_places_of_sums_that_cancel():
+    """Two times one and minus two times one are 0, but both are at the same place."""
+    ones = torch.ones(2, dtype=torch.float64)
+    starts, columns = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1])
+    rows = [
+        sparse_rows(starts, columns, torch.tensor(values, dtype=torch.float64), (2, 2))
+        for values in ([1, 1, 1], [2.0, -2.0, 5.0])
+    ]
+    other = sparse_rows(torch.tensor([0, 1, 2]), torch.tensor([0, 0]), ones, (2, 1))
+    begins, at, counts, cancelled = products_of_sparse([(rows[0], other), (rows[1], other)])
+    assert begins.tolist() == [0, 1, 2]
+    assert at.tolist() == [0, 0]
+    assert counts.tolist() == [2, 1]
+    assert cancelled.tolist() == [0, 5]

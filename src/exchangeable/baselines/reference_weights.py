@@ -24,6 +24,7 @@ from exchangeable.sums.products import (
     large_product,
     positions_of_rows,
     product_type,
+    products_of_sparse,
     row_products,
     sparse_rows,
 )
@@ -149,17 +150,22 @@ class SparseWeights:
     ) -> SparseWeights:
         """Compare references with members, as ``DenseWeights.compare`` does."""
         shape = (len(cells), len(table))
-        rows = [
-            sparse_rows(cells.starts, cells.combinations, values, shape)
-            for values in (torch.ones_like(cells.values), cells.values, cells.values.square())
-        ]
-        common, products = rows[0] @ table.ones, rows[1] @ table.values
-        lengths = (rows[0] @ table.squares).values().mul_((rows[2] @ table.ones).values())
-        # All have the same entries in the same sequence, those at which both have a cell.
-        n, starts, references = common.values(), common.crow_indices(), common.col_indices()
+        ones, values, squares = (
+            sparse_rows(cells.starts, cells.combinations, numbers, shape)
+            for numbers in (torch.ones_like(cells.values), cells.values, cells.values.square())
+        )
+        # Entries are the pairs of members that both have a cell somewhere.
+        starts, references, n, products, lengths, reference_lengths = products_of_sparse(
+            [
+                (ones, table.ones),
+                (values, table.values),
+                (squares, table.ones),
+                (ones, table.squares),
+            ]
+        )
         sizes = starts.diff()
         pairs = n.new_empty(len(n), 2)
-        cosine = products.values().div_(lengths.sqrt_().clamp_(min=1e-12))
+        cosine = products.div_(lengths.mul_(reference_lengths).sqrt_().clamp_(min=1e-12))
         torch.square(cosine.mul_(n).div_(n + shrink).clamp_(min=0), out=pairs[:, 0])
         shares = n.mul_(table.reference_roots[references])
         shares.mul_(cells.roots.repeat_interleave(sizes, output_size=len(n)))

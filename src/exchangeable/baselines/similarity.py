@@ -191,8 +191,11 @@ class Similarity:
         return ENTRIES_PER_QUERY * sum(self.queries) > entries
 
     def compare_all(self) -> None:
-        """Compare all members now if that takes long and all weights fit, for queries to come."""
-        if len(self.residuals) and not self._compares_fast:
+        """Compare all members now if all weights fit, for queries to come.
+
+        Not those of a dense table where that is fast: its estimates are cached, not its weights.
+        """
+        if len(self.residuals) and not (self.unfolded.is_dense and self._compares_fast):
             self.all_weights  # noqa: B018
 
     @cached_property

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -42,11 +40,11 @@ def converge(
     progress: Progress = SILENT,
 ) -> None:
     """Sweep until the predictions of the observed cells no longer change."""
-    before: Predictions | None = None
+    before: list[Tensor] | None = None
     for count in range(1, sweeps + 1):
         sweep(posterior, sums, values)
-        predictions = Predictions.of(posterior, sums)
-        change = math.inf if before is None else predictions.change(before)
+        predictions = [posterior.predict_mean(part.index) for part in sums[0].parts]
+        change = math.inf if before is None else _difference(predictions, before, sums[0])
         done = not sums[0].processes.any(change >= tolerance)
         progress.at(1.0 if done else count / sweeps, f"sweep {count} of {sweeps}")
         if done:
@@ -54,44 +52,10 @@ def converge(
         before = predictions
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Predictions of all observed cells by a posterior, to be compared with later ones."""
-
-    sums: list[MemberSums]
-    mean: float
-    biases: list[Tensor]  # (N_d,)
-    by_cell: list[Tensor] | None
-    """Predictions of the cells of each part, where there are factors."""
-
-    @classmethod
-    def of(cls, posterior: Posterior, sums: list[MemberSums]) -> Predictions:
-        biases = [
-            means[: each.members, 0].clone()
-            for means, each in zip(posterior.means, sums, strict=True)
-        ]
-        by_cell = None
-        if posterior.layout.rank:
-            by_cell = [posterior.predict_mean(part.index) for part in sums[0].parts]
-        return cls(sums, posterior.mean, biases, by_cell)
-
-    def change(self, before: Predictions) -> float:
-        """Return the root of the mean square by which predictions differ."""
-        sums, cells = self.sums, len(self.sums[0])
-        if self.by_cell is not None and before.by_cell is not None:
-            pairs = zip(self.by_cell, before.by_cell, strict=True)
-            total = torch.stack([(one - other).square().sum() for one, other in pairs]).sum()
-            return math.sqrt(float(sums[0].processes.all_sum([total])[0]) / cells)
-        # Of biases the square of their sum adds up over members and pairs of these.
-        shift = self.mean - before.mean
-        moved = [one - other for one, other in zip(self.biases, before.biases, strict=True)]
-        square = cells * shift**2
-        for each, by in zip(sums, moved, strict=True):
-            square += float(each.sizes.to(by) @ (by.square() + 2 * shift * by))
-        for first, second in combinations(range(len(sums)), 2):
-            across = sums[first].over(second, moved[second][:, None]).squeeze(1)
-            square += 2 * float(moved[first] @ across)
-        return math.sqrt(max(square, 0.0) / cells)
+def _difference(one: Sequence[Tensor], other: Sequence[Tensor], sums: MemberSums) -> float:
+    """Return the root of the mean square by which predictions of the cells, by part, differ."""
+    squares = [(a - b).square().sum() for a, b in zip(one, other, strict=True)]
+    return math.sqrt(float(sums.processes.all_sum([torch.stack(squares).sum()])[0]) / len(sums))
 
 
 def fit_noise_ratios(posterior: Posterior, sums: MemberSums, values: Tensor) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import State, check_cells, check_queries, standardise
+from exchangeable.baselines.bias_fit import fit_biases
 from exchangeable.baselines.factorization import VectorLayout, cell_means
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.singular_vectors import (
@@ -187,7 +188,7 @@ class Bias(_FactorModel):
         shape = [each.members for each in sums]
         posterior = start or Posterior.initial(shape, values.new_empty(0, dtype=torch.float64))
         with one_thread(values.device):
-            converge(posterior, sums, values, self.sweeps, self.tolerance, progress)
+            fit_biases(posterior, sums, values, self.sweeps, self.tolerance, progress)
         return posterior
 
 

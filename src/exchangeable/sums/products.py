@@ -7,9 +7,12 @@ products, of which digits beyond the third mean nothing.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from exchangeable.runtime.threads import threads_for_products
@@ -71,6 +74,39 @@ def sparse_rows(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[in
     return torch.sparse_csr_tensor(
         starts.int(), columns.int(), values, shape, check_invariants=False
     )
+
+
+def products_of_sparse(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
+    """Multiply pairs of sparse matrices (A, B) @ (B, C), whose entries are at the same places.
+
+    The sums of the first pair must all differ from 0. Return where rows begin (A + 1,), columns
+    (P,), and the values (P,) of each product at these places.
+    """
+    if pairs[0][0].device.type != "cpu":
+        products = [one @ other for one, other in pairs]
+        first = products[0]
+        return first.crow_indices(), first.col_indices(), *(each.values() for each in products)
+    # Torch's own takes three times as long, and never frees the result (torch 2.13, with MKL).
+    arrays = [_to_scipy(one) @ _to_scipy(other) for one, other in pairs]
+    first = arrays[0]
+    values = (torch.from_numpy(_values_at(first, each)) for each in arrays)
+    return torch.from_numpy(first.indptr), torch.from_numpy(first.indices), *values
+
+
+def _to_scipy(matrix: Tensor) -> csr_array:
+    parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
+    return csr_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
+
+
+def _values_at(places: csr_array, product: csr_array) -> np.ndarray:
+    """Return the values of a product at the places of another, which all of its entries are at.
+
+    Scipy leaves out sums that are 0; all others are in the same sequence.
+    """
+    if product.nnz == places.nnz:
+        return product.data
+    rows = np.repeat(np.arange(places.shape[0]), np.diff(places.indptr))
+    return product.toarray()[rows, places.indices]
 
 
 def positions_of_rows(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -222,20 +222,21 @@ def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor
     inner, gaps = inner_edges(levels), levels.diff()
     low, high = first - 5 * deviation, last + 5 * deviation
     width, at, aim = deviation.clamp(min=_TINY)[:, None], target, last - target
+    before = torch.full_like(target, math.inf)  # errors of the step before
     location, left = target.clone(), None  # positions that are still computed, None: all
-    for iteration in range(_MAX_STEPS):
+    for _ in range(_MAX_STEPS):
         apart = (inner - at[:, None]).div_(width)  # (Q, L - 1)
         away = torch.addmv(aim, torch.special.ndtr(apart), gaps, alpha=-1)
         under = away < 0
         low, high = torch.where(under, at, low), torch.where(under, high, at)
-        # Newton's step; where the curve is a staircase it diverges, so bisect every third time.
-        step = torch.lerp(low, high, 0.5)
-        if iteration % 3 < 2:
-            slope = torch.mv(apart.square_().mul_(-0.5).exp_().div_(width), gaps)
-            newton = torch.addcdiv(at, away, slope, value=-_ROOT_2_PI)
-            step = torch.where((newton > low) & (newton < high), newton, step)
-        off = away.abs_() > _MEAN_TOLERANCE * gap
-        at = torch.where(off, step, at)
+        # Newton's step; where the curve is a staircase it diverges or crawls, so bisect there.
+        slope = torch.mv(apart.square_().mul_(-0.5).exp_().div_(width), gaps)
+        newton = torch.addcdiv(at, away, slope, value=-_ROOT_2_PI)
+        away.abs_()
+        useful = (newton > low) & (newton < high) & (2 * away < before)
+        step = torch.where(useful, newton, torch.lerp(low, high, 0.5))
+        off = away > _MEAN_TOLERANCE * gap
+        at, before = torch.where(off, step, at), away
         remaining = int(off.count_nonzero())
         if remaining and (len(off) <= MAX_FEW or 2 * remaining > len(off)):
             continue
@@ -245,7 +246,7 @@ def location_for_mean(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor
             return location
         kept = off.nonzero().squeeze(1)
         left = kept if left is None else left[kept]
-        at, low, high, aim, width = (part[kept] for part in (at, low, high, aim, width))
+        at, low, high, aim, width, before = (x[kept] for x in (at, low, high, aim, width, before))
     return at if left is None else location.index_copy_(0, left, at)
 
 

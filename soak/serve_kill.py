@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.support import postgres
 from tests.support.service import Service, ask
 
-from exchangeable.serve.store import Store
+from exchangeable.storage.store import Store
 
 WRITERS = 4
 

@@ -16,7 +16,7 @@ from exchangeable.cli.service import prepare_store
 from exchangeable.data.options import TableOptions
 from exchangeable.data.table import Table
 from exchangeable.serve.server import saved_completer_factory
-from exchangeable.serve.store import Store
+from exchangeable.storage.store import Store
 
 FILMS = pl.DataFrame(
     {"film": ["Heat", "Alien", "Big", "Up"], "length": [170, 117, 104, 96], "year": [1, 2, 3, 4]}

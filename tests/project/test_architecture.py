@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "exchangeable"
 ROOMS = (
     "errors", "_version", "metrics", "runtime", "kernels", "values", "arrays", "files", "data",
     "datasets", "sums", "baselines", "prior", "ranking", "nn", "models", "testing", "training",
-    "pretraining", "predictors", "completion", "evaluation", "serve", "cli",
+    "pretraining", "predictors", "completion", "evaluation", "storage", "serve", "cli",
 )  # fmt: skip
 
 # Packages that a room must not import at the top level of a module, where they would cost every
@@ -38,6 +38,7 @@ HEAVY = {
     "training": ("polars",),
     "pretraining": ("polars",),
     "predictors": ("polars",),
+    "storage": ("torch", "fastapi"),
     "cli": ("torch", "polars", "fastapi"),
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from exchangeable.cli import app
 from exchangeable.data.table import Table
-from exchangeable.serve.store import Store
+from exchangeable.storage.store import Store
 
 FILMS = ["The Princess Bride", "Halloween"]
 

@@ -18,10 +18,11 @@ from tests.support.service_engine import FILM, FRAME, MEMBER, fit_bias, until
 
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed
-from exchangeable.serve import database, readiness, refresher, store
+from exchangeable.serve import readiness, refresher
 from exchangeable.serve.app import create_app
 from exchangeable.serve.engine import Engine
-from exchangeable.serve.store import Store
+from exchangeable.storage import database, store
+from exchangeable.storage.store import Store
 
 CELL = [((MEMBER, FILM), 4.0)]
 

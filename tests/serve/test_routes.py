@@ -27,7 +27,7 @@ from exchangeable.data.table import Table
 from exchangeable.serve import engine as engine_module
 from exchangeable.serve.app import create_app
 from exchangeable.serve.routes import PAGE
-from exchangeable.serve.store import Store
+from exchangeable.storage.store import Store
 
 JSON = {"content-type": "application/json"}
 

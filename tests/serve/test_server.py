@@ -34,8 +34,8 @@ from exchangeable.serve.server import (
     read_token,
     saved_completer_factory,
 )
-from exchangeable.serve.store import Store
 from exchangeable.serve.telemetry import JsonFormatter, log_response
+from exchangeable.storage.store import Store
 from exchangeable.training.config import TrainingConfig
 
 TOKEN = "a token that nobody guesses".replace(" ", "-")

@@ -8,7 +8,7 @@ from exchangeable import Completer
 from exchangeable.data.table import Table
 from exchangeable.datasets import load
 from exchangeable.serve.engine import Engine
-from exchangeable.serve.store import Store
+from exchangeable.storage.store import Store
 
 CLUB = load("film-club").table
 FRAME = pl.DataFrame(CLUB.frame(CLUB.index, rating=CLUB.values))

@@ -26,7 +26,7 @@ from exchangeable.errors import InputError
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
     from exchangeable.serve.refresher import MakeCompleter
-    from exchangeable.serve.store import Store
+    from exchangeable.storage.store import Store
 
 SAMPLE = "film-club"
 _REQUIRED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
@@ -87,7 +87,7 @@ def serve(
     from exchangeable.serve.limits import Limits
     from exchangeable.serve.server import Address, read_token
     from exchangeable.serve.server import serve as run
-    from exchangeable.serve.store import Store
+    from exchangeable.storage.store import Store
 
     token = None if token_file is None else read_token(token_file)
     address = Address(host, port, token, anyone, tuple(allowed_host or ()))

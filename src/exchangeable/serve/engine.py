@@ -32,10 +32,10 @@ from exchangeable.predictors.base import (
 )
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.serve.call import Call, Ended
-from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot
-from exchangeable.serve.store import Store
+from exchangeable.storage.facts import Cell, Label, Time
+from exchangeable.storage.store import Store
 
 T = TypeVar("T")
 

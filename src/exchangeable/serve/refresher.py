@@ -31,9 +31,9 @@ from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
 from exchangeable.predictors.base import read_predictions
 from exchangeable.serve.call import describe_failure
-from exchangeable.serve.facts import Cell, Label, Time
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
-from exchangeable.serve.store import Store
+from exchangeable.storage.facts import Cell, Label, Time
+from exchangeable.storage.store import Store
 
 MakeCompleter = Callable[[Table], Completer]
 """Fits a completer to a table."""

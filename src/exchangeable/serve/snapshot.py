@@ -8,7 +8,7 @@ from typing import Literal
 
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve.facts import Cell, Label
+from exchangeable.storage.facts import Cell, Label
 
 Status = Literal["ok", "refreshing", "failing"]
 

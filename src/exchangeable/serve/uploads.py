@@ -21,7 +21,7 @@ from exchangeable.errors import InputError
 from exchangeable.files import parquet
 from exchangeable.files.parquet_size import NotParquet, measure
 from exchangeable.predictors.base import COVERAGE, MEAN, interval_ends, read_predictions
-from exchangeable.serve.facts import MAX_LABEL_LENGTH
+from exchangeable.storage.facts import MAX_LABEL_LENGTH
 
 NAME = "the file"
 """How errors refer to an upload; the name that a client sends is ignored."""

@@ -27,8 +27,8 @@ from exchangeable.arrays.cells import Floats
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve.database import open_database, reason_of
-from exchangeable.serve.facts import MAX_KEY_BYTES, Cell, Facts, Label
+from exchangeable.storage.database import open_database, reason_of
+from exchangeable.storage.facts import MAX_KEY_BYTES, Cell, Facts, Label
 
 _ROWS_PER_STATEMENT = 5000
 

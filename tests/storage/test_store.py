@@ -15,8 +15,8 @@ from tests.support.service_engine import open_engine
 
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed, InputError
-from exchangeable.serve.facts import MAX_LABEL_LENGTH, Facts
-from exchangeable.serve.store import Store
+from exchangeable.storage.facts import MAX_LABEL_LENGTH, Facts
+from exchangeable.storage.store import Store
 
 FRAME = pl.DataFrame(
     {

@@ -231,6 +231,20 @@ class VariationalFactorization(_FactorModel):
         )
         return replace(biases, config=self, posterior=posterior)
 
+    def fit_on(
+        self, fitted: FittedFactors, cells: Cells, progress: Progress = SILENT
+    ) -> FittedFactors:
+        """Fit from the vectors of ``fitted``, a fit to nearly the same cells, which is used up."""
+        standard, centre, scale = standardise(cells.values)
+        posterior = self.posterior_of(
+            torch.from_numpy(cells.index),
+            torch.from_numpy(standard),
+            cells.shape,
+            progress,
+            start=fitted.posterior,
+        )
+        return FittedFactors(self, posterior, centre, scale)
+
 
 def with_factors(
     biases: Posterior,

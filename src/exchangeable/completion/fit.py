@@ -247,8 +247,7 @@ def _fit_model(
         return model, name, cells.scale, (*notes, *further)
     if comparison.best != name:
         name = comparison.best
-        baseline = fit_baseline(name, cells, request.seed, request.progress.part(0, 1, name))
-        baseline = replace(baseline, calibration=comparison.calibration)
+        baseline = comparison.fit_best(cells, request.seed, request.progress.part(0, 1, name))
         return baseline, name, cells.scale, (*notes, str(comparison))
     model = replace(model, calibration=comparison.calibration)
     return model, name, cells.scale, (*notes, str(comparison), *further)

@@ -78,9 +78,10 @@ def fit_models(
         if with_drift and holdouts:
             seen = index[~draw.mask], values[~draw.mask]
             drift = _fit_drift(*seen, shape, side.take(~draw.mask))
-        others = [each.without(draw.mask) for each in sums]
-        if keeps and draw is draws[-1]:
-            sums = others  # those of all cells are not needed again
+        last = keeps and draw is draws[-1]  # sums over all cells are not needed again
+        others = [
+            (sums.pop(0) if last else sums[axis]).without(draw.mask) for axis in range(len(shape))
+        ]
         fitted = fit(
             sums=others,
             held_out=draw.mask,

@@ -46,11 +46,11 @@ def split(name: str) -> tuple[Table, Table]:
 
 
 def sparse_table() -> Table:
-    """407,000 ratings of 4,714 x 7,157 members, whose numbers of cells have heavy tails."""
-    rows, columns, cells = 4714, 7157, 466_000
+    """466,667 ratings of 4,714 x 7,157 members, whose numbers of cells have heavy tails."""
+    rows, columns, cells = 4714, 7157, 466_667
     rng = np.random.default_rng(0)
     draws = [rng.pareto(shape, size) + 0.3 for shape, size in ((1.2, rows), (1.0, columns))]
-    one, other = (rng.choice(len(each), 2 * cells, p=each / each.sum()) for each in draws)
+    one, other = (rng.choice(len(each), 4 * cells, p=each / each.sum()) for each in draws)
     keys = rng.permutation(np.unique(one * columns + other))[:cells]
     row, column = keys // columns, keys % columns
     vectors = rng.normal(size=(rows, 6))[row] * rng.normal(size=(columns, 6))[column]

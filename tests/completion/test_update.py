@@ -66,6 +66,32 @@ def test_a_new_row_is_answered_nearly_as_if_it_had_been_there(model):
     assert np.abs(unchanged - expected).mean() > np.abs(found - expected).mean()
 
 
+@STRANGERS
+@pytest.mark.parametrize("model", ["vmf", "pretrained"])
+def test_new_rows_and_columns_that_come_together_are_solved_from_each_other(model):
+    """New items are rated by old users, and new users rate new items only: they tell each other."""
+    generator = np.random.default_rng(0)
+    users, items, new_users, new_items = 40, 30, 4, 8
+    index = np.argwhere(generator.random((users, items)) < 0.6)
+    tastes = [np.where(np.arange(size) % 2, 1.5, -1.5) for size in (users + 4, items + 8)]
+
+    def values_of(cells):
+        noise = 0.2 * generator.normal(size=len(cells))
+        return tastes[0][cells[:, 0]] * tastes[1][cells[:, 1]] + noise
+
+    every = np.array([(u, i) for u in range(users + new_users) for i in range(items, items + 8)])
+    added = every[(every[:, 0] >= users) | (generator.random(len(every)) < 0.6)]
+    values, more = values_of(index), values_of(added)
+    completer = Completer(model).fit(index, values).update(added, more)
+    asked = np.array([(users + u, i) for u in range(new_users) for i in range(items)])
+    truth = tastes[0][asked[:, 0]] * tastes[1][asked[:, 1]]
+    together = Completer(model).fit(np.concatenate([index, added]), np.concatenate([values, more]))
+    found, expected = (np.asarray(each.predict(asked)) for each in (completer, together))
+    assert np.corrcoef(expected, truth)[0, 1] > 0.9
+    assert np.corrcoef(found, truth)[0, 1] > 0.9
+    assert completer.table_.shape == (users + new_users, items + new_items)
+
+
 def test_a_cell_that_was_known_takes_its_new_value():
     completer = Completer("bias").fit(LABELS, RATINGS)
     completer.update(LABELS.head(1), [1.0 if RATINGS[0] > 2 else 5.0])

@@ -13,7 +13,7 @@ import torch
 from exchangeable import ExchangeableLinear, JointlyExchangeableLinear
 from exchangeable.arrays.groups import proper_subsets
 
-SHAPES = [(2,), (4,), (2, 2), (2, 3), (4, 3), (2, 2, 2), (2, 3, 2)]
+SHAPES = [(2,), (4,), (2, 2), (2, 3), (4, 3), (2, 2, 2), (2, 3, 2), (2, 2, 2, 2)]
 
 
 def cells_of(shape):
@@ -106,7 +106,7 @@ def distinct_weights(order, seed=0):
     return {frozenset(axes): value for axes, value in zip(subsets, values, strict=True)}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, (2, 3, 2, 2)])
 def test_the_layer_equals_the_tied_matrix_entry_by_entry(shape):
     """Our weight of S, on a mean, puts w / (cells averaged) wherever n and m agree on all of S."""
     order = len(shape)
@@ -179,7 +179,7 @@ def test_the_layer_is_a_kronecker_product_of_the_one_dimensional_pattern(shape):
     torch.testing.assert_close(ours, kronecker, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3), (3, 3), (2, 3, 2)])
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (3, 3), (2, 3, 2), (2, 3, 2, 2)])
 def test_entries_of_the_layers_matrix_are_tied_in_the_kronecker_pattern_and_no_further(shape):
     """With free weights: equal where the binary codes of "same member or not" are equal."""
     generator = torch.Generator().manual_seed(2)

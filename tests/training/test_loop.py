@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,23 @@ def test_without_validation_cells_the_last_averaged_weights_are_the_result():
     learn(run, data)
     assert same(weights(run), run.averaged.state_dict())
     assert run.best_step == QUICK.steps
+
+
+def test_averaged_weights_leave_the_random_start_within_a_few_steps():
+    """At a decay of .99 from the first step on they would be nearly what they were drawn as."""
+    run = fresh(replace(QUICK, average=0.99))
+    start = [weight.detach().clone() for weight in run.averaged.parameters()]
+    with torch.no_grad():
+        for weight in run.model.parameters():
+            weight.add_(1.0)
+    moved = []
+    for run.step in range(12):
+        run.average()
+        moved.append(float((next(run.averaged.parameters()).detach() - start[0]).mean()))
+    assert moved[0] == pytest.approx(0.9)
+    assert all(later > earlier for earlier, later in pairwise(moved))
+    assert moved[-1] > 0.999
+    assert run.decay(10_000) == 0.99
 
 
 def test_the_learning_rate_rises_and_falls():

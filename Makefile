@@ -46,4 +46,4 @@ soak: setup
 	$(BIN)/python benchmarks/serve_load.py --seconds 180 --overload
 
 clean:
-	rm -rf .venv .soak out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-kernels .soak out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

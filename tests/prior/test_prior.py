@@ -600,6 +600,15 @@ def test_estimates_are_the_same_whatever_is_cached(monkeypatch, order, axis):
     torch.testing.assert_close(estimates(), everything)
 
 
+def test_queries_that_come_one_by_one_are_counted_in_one_number():
+    table = ratings((20, 15))
+    index, left = table.support.index, table.values.squeeze(1).cos()
+    one_by_one = Similarity(index, left, (20, 15), 0)
+    for cell in index[:5]:
+        one_by_one.estimate(cell[None])
+    assert one_by_one.queries == [5]
+
+
 @pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])
 @pytest.mark.parametrize("at_once", [1 << 25, 40, 1])
 def test_a_sparse_table_gives_the_same_estimates(monkeypatch, order, axis, at_once):

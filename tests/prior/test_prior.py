@@ -625,3 +625,18 @@ def test_a_sparse_table_gives_the_same_estimates(monkeypatch, order, axis, at_on
     assert sparse.unfolded.values.layout == torch.sparse_csr
     torch.testing.assert_close(sparse.estimate(asked), expected)
     assert not sparse.estimate(asked[:0]).numel()
+
+
+def test_weights_of_one_block_of_members_are_not_those_of_the_next(monkeypatch):
+    """In a sparse table most pairs of members have no weight."""
+    generator = torch.Generator().manual_seed(0)
+    index = (torch.rand(60, 50, generator=generator) < 0.04).nonzero()
+    left = torch.randn(len(index), generator=generator)
+    asked = torch.from_numpy(every_cell((60, 50)))
+    expected = Similarity(index, left, (60, 50), 0).estimate(asked)
+    assert (expected == 0).any()
+    monkeypatch.setattr(unfolding, "MAX_ENTRIES_PER_CELL", 0)
+    for pairs in (1 << 20, 3 * 60, 1):
+        monkeypatch.setattr(reference_weights, "PAIRS_PER_BLOCK", {"cpu": pairs})
+        sparse = Similarity(index, left, (60, 50), 0)
+        torch.testing.assert_close(sparse.estimate(asked), expected)

@@ -92,7 +92,7 @@ class Similarity:
     """Whether all members are compared at the first query, whichever it is of."""
 
     queries: list[int] = field(default_factory=list, repr=False, compare=False)
-    """Numbers of cells that were queried so far, where not all estimates are cached."""
+    """The number of cells that were queried so far, once there were any."""
 
     @cached_property
     def unfolded(self) -> Unfolding:
@@ -187,8 +187,8 @@ class Similarity:
         entries = len(self.unfolded) * self.unfolded.members
         if not self.unfolded.is_dense or entries > MAX_CACHED_ESTIMATES:
             return False
-        self.queries.append(queries)
-        return ENTRIES_PER_QUERY * sum(self.queries) > entries
+        self.queries[:] = [sum(self.queries, queries)]
+        return ENTRIES_PER_QUERY * self.queries[0] > entries
 
     def compare_all(self) -> None:
         """Compare all members now if all weights fit, for queries to come.

@@ -105,8 +105,15 @@ def _values_at(places: csr_array, product: csr_array) -> np.ndarray:
     """
     if product.nnz == places.nnz:
         return product.data
-    rows = np.repeat(np.arange(places.shape[0]), np.diff(places.indptr))
-    return product.toarray()[rows, places.indices]
+    values = np.zeros(places.nnz, product.dtype)
+    values[np.isin(_keys(places), _keys(product), assume_unique=True)] = product.data
+    return values
+
+
+def _keys(matrix: csr_array) -> np.ndarray:
+    """Number the entries of a matrix by their rows and columns: (P,)."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return rows * matrix.shape[1] + matrix.indices
 
 
 def positions_of_rows(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

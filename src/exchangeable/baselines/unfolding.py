@@ -189,6 +189,11 @@ class Unfolding:
     def members(self) -> int:
         return len(self.starts) - 1
 
+    @property
+    def products(self) -> int:
+        """Multiplications that comparing all members of a dense table takes."""
+        return len(self.references) * len(self) * self.members
+
     @cached_property
     def by_combination(self) -> Unfolding:
         """The same table with sparse matrices, combinations by references: for a few members."""

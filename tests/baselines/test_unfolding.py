@@ -53,3 +53,12 @@ def test_combinations_of_unknown_and_of_later_members_are_not_found():
     assert numbers.tolist() == [0, 1, 0]
     asked = torch.tensor([[0, 1], [0, 3], [0, 2], [0, -1], [0, 5], [0, 77]])
     assert combinations.find(asked).tolist() == [0, 1, -1, -1, -1, -1]
+
+
+def test_combinations_of_two_axes_are_not_those_of_unknown_or_later_members():
+    """Numbered by both members, (1, -1) would be (0, 3), and (0, 6) would be (1, 2)."""
+    index = torch.tensor([[0, 0, 3], [1, 1, 2]])
+    combinations, numbers = Combinations.of(index, [1, 2], (2, 2, 4))
+    assert numbers.tolist() == [0, 1]
+    asked = torch.tensor([[0, 0, 3], [0, 1, 2], [0, 1, -1], [0, 0, 6], [0, -1, 3], [0, 2, 2]])
+    assert combinations.find(asked).tolist() == [0, 1, -1, -1, -1, -1]

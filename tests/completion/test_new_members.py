@@ -10,7 +10,8 @@ import torch
 from exchangeable import Completer
 from exchangeable.errors import InputError
 from exchangeable.predictors import best
-from exchangeable.predictors.best import best_cells, best_of_members
+from exchangeable.predictors.best import RoughPredictions, best_cells, best_of_members
+from exchangeable.values.distributions import Normal
 
 
 def make_table(sizes, share, seed=0, levels=True):
@@ -152,6 +153,33 @@ def test_the_shortlist_finds_the_same_cells_as_reading_all_of_them(monkeypatch):
             assert mine.tolist() == own[positions].tolist()
             got = found.columns[0][found.positions // 80 == member]
             np.testing.assert_allclose(got, means, atol=1e-5)
+
+
+class Corrected:
+    """A predictor whose means are 4.0, 3.9 ... in the rough, and higher by .5 for some cells."""
+
+    def __init__(self, raised):
+        self.raised = torch.isin(torch.arange(30), torch.tensor(raised))
+
+    def rough_predictions(self, index):
+        rough = 4 - 0.1 * torch.from_numpy(index[:, 1]).double()
+        means = rough + 0.5 * self.raised[index[:, 1]]
+        return RoughPredictions(rough, lambda at: Normal(means[at], torch.ones(len(at))))
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [([0, 5], [0, 5, 1]), ([], [0, 1, 2]), ([3, 4, 8], [3, 4, 0])],
+)
+def test_cells_are_read_as_long_as_corrections_like_those_seen_could_list_them(
+    monkeypatch, raised, expected
+):
+    """Four cells are read first, and more where one of these is much better than expected."""
+    monkeypatch.setattr(best, "SHORTLIST", 4)
+    monkeypatch.setattr(best, "SHORTLIST_PER_CELL", 1)
+    cells = np.stack([np.zeros(30, dtype=int), np.arange(30)], axis=1)
+    found = best_of_members(Corrected(raised), cells, np.ones((1, 30), dtype=bool), 3)
+    assert found.positions.tolist() == expected
 
 
 def test_new_members_are_read_alike_with_their_candidates_and_before_them():

@@ -32,6 +32,17 @@ def test_ties_are_in_the_order_of_labels():
     assert completer.recommend("u", n=3)["column 2"].to_list() == ["a", "b", "m"]
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_the_best_come_first_in_any_unit_of_the_values(unit):
+    rng = np.random.default_rng(0)
+    cells = np.argwhere(rng.random((20, 15)) < 0.5)
+    effects = rng.normal(size=15)[cells[:, 1]] + 0.1 * rng.normal(size=len(cells))
+    completer = Completer("bias", scale="real").fit(cells, unit * (3 + effects))
+    listed = completer.recommend(0, n=5, include_seen=True)
+    means = completer.predict([(0, film) for film in range(15)])
+    assert listed["column 2"].to_list() == np.argsort(-means)[:5].tolist()
+
+
 @pytest.mark.parametrize("convert", [list, tuple, np.array])
 def test_cells_without_column_names_get_frames_with_labels_all_the_same(convert):
     cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big"), ("cleo", "Big")]

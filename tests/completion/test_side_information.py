@@ -3,10 +3,12 @@
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from tests.support.strangers import STRANGERS
 
 from exchangeable.completion.completer import Completer
 from exchangeable.errors import InputError
+from exchangeable.models.memory import MemoryModel
 
 
 def described_table(seed=0, users=30, films=24):
@@ -172,3 +174,21 @@ def test_times_of_later_cells_are_kept():
     completer.update([(100, 1), (100, 2)], [1.0, -1.0], times=[0.9, 0.95])
     assert completer.cells_.times[-2:].tolist() == [0.9, 0.95]
     assert len(completer.cells_.times) == len(completer.cells_) == len(index) + 2
+
+
+def test_the_model_reads_later_cells_at_their_own_times(monkeypatch):
+    index, values, times = timed_table()
+    completer = Completer("pretrained", scale="real").fit(index, values, times=times)
+    extend, asked = MemoryModel.extend, []
+
+    def extend_and_ask(self, memory, observed, features=None, *, prior=None):
+        asked.append(prior(observed.support.index))
+        return extend(self, memory, observed, features, prior=prior)
+
+    monkeypatch.setattr(MemoryModel, "extend", extend_and_ask)
+    cells, at = [(100, 1), (100, 2)], [0.02, times.max()]
+    completer.update(cells, [1.0, -1.0], times=at)
+    prior = completer.predictor_.prior
+    coded = torch.from_numpy(completer.cells_.index[-2:])
+    torch.testing.assert_close(asked[0], prior(coded, torch.tensor(at, dtype=torch.float64)))
+    assert not torch.allclose(asked[0], prior(coded), atol=0.01)

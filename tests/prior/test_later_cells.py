@@ -41,3 +41,31 @@ def test_kept_similarities_estimate_nearly_as_those_compared_again(monkeypatch, 
     assert UpdatedSimilarity not in map(type, fresh)
     scale = again.std(dim=0).clamp(min=0.01)
     assert ((kept - again).square().mean(dim=0).sqrt() / scale).max() < 0.5
+
+
+@STRANGERS
+def test_members_of_one_update_stay_compared_after_the_next(monkeypatch):
+    monkeypatch.setattr(similarity, "MAX_INSTANT_PRODUCTS", 0)
+    rng = np.random.default_rng(0)
+    index = np.argwhere(rng.random((60, 40)) < 0.5)
+    effects = [rng.normal(size=(size, 2)) for size in (60, 40)]
+    values = (effects[0][index[:, 0]] * effects[1][index[:, 1]]).sum(axis=1)
+    completer = Completer("pretrained", scale="real").fit(index, values)
+    completer.predict(index)  # compares all members
+    asked = torch.tensor([(60, film) for film in range(20, 40)])
+
+    def rate(user, like, films):
+        films = np.array(films)
+        taste = (effects[0][like] * effects[1][films]).sum(axis=1)
+        completer.update(np.stack([np.full(len(films), user), films], axis=1), taste)
+        fitted = completer.predictor_.prior.fitted
+        return fitted.similarities[0], fitted.estimates(asked).similar[:, 0]
+
+    _, first = rate(60, 3, range(4))
+    assert first.abs().max() > 0.1
+    users, second = rate(61, 8, range(10, 12))
+    torch.testing.assert_close(second, first)
+    assert (users.members.tolist(), users.sizes.tolist()) == ([60, 61], [4, 2])
+    users, third = rate(60, 3, range(4, 8))
+    assert not torch.allclose(third, first)
+    assert (users.members.tolist(), users.sizes.tolist()) == ([60, 61], [8, 2])

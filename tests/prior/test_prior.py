@@ -600,6 +600,15 @@ def test_estimates_are_the_same_whatever_is_cached(monkeypatch, order, axis):
     torch.testing.assert_close(estimates(), everything)
 
 
+def test_queries_that_come_one_by_one_are_counted_in_one_number():
+    table = ratings((20, 15))
+    index, left = table.support.index, table.values.squeeze(1).cos()
+    one_by_one = Similarity(index, left, (20, 15), 0)
+    for cell in index[:5]:
+        one_by_one.estimate(cell[None])
+    assert one_by_one.queries == [5]
+
+
 @pytest.mark.parametrize(("order", "axis"), [(2, 0), (2, 1), (3, 1)])
 @pytest.mark.parametrize("at_once", [1 << 25, 40, 1])
 def test_a_sparse_table_gives_the_same_estimates(monkeypatch, order, axis, at_once):
@@ -616,3 +625,18 @@ def test_a_sparse_table_gives_the_same_estimates(monkeypatch, order, axis, at_on
     assert sparse.unfolded.values.layout == torch.sparse_csr
     torch.testing.assert_close(sparse.estimate(asked), expected)
     assert not sparse.estimate(asked[:0]).numel()
+
+
+def test_weights_of_one_block_of_members_are_not_those_of_the_next(monkeypatch):
+    """In a sparse table most pairs of members have no weight."""
+    generator = torch.Generator().manual_seed(0)
+    index = (torch.rand(60, 50, generator=generator) < 0.04).nonzero()
+    left = torch.randn(len(index), generator=generator)
+    asked = torch.from_numpy(every_cell((60, 50)))
+    expected = Similarity(index, left, (60, 50), 0).estimate(asked)
+    assert (expected == 0).any()
+    monkeypatch.setattr(unfolding, "MAX_ENTRIES_PER_CELL", 0)
+    for pairs in (1 << 20, 3 * 60, 1):
+        monkeypatch.setattr(reference_weights, "PAIRS_PER_BLOCK", {"cpu": pairs})
+        sparse = Similarity(index, left, (60, 50), 0)
+        torch.testing.assert_close(sparse.estimate(asked), expected)

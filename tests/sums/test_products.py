@@ -99,3 +99,18 @@ def test_products_of_sparse_matrices_keep_the_places_of_sums_that_cancel():
     assert at.tolist() == [0, 0]
     assert counts.tolist() == [2, 1]
     assert cancelled.tolist() == [0, 5]
+
+
+def test_sums_that_cancel_in_very_large_sparse_products_take_no_more_memory_than_others():
+    """The product has a million rows and columns, of which two entries are there."""
+    size = 10**6
+    ones = torch.ones(2)
+    starts = torch.zeros(size + 1, dtype=torch.int64)
+    starts[size:] = 2
+    columns = torch.zeros(2, dtype=torch.int64)
+    one = sparse_rows(starts, torch.tensor([0, 1]), ones, (size, 2))
+    other = sparse_rows(torch.tensor([0, 1, 2]), columns, torch.tensor([1.0, -1.0]), (2, size))
+    there = sparse_rows(torch.tensor([0, 1, 2]), columns, ones, (2, size))
+    begins, at, counts, cancelled = products_of_sparse([(one, there), (one, other)])
+    assert (int(begins[-1]), at.tolist()) == (1, [0])
+    assert (counts.tolist(), cancelled.tolist()) == ([2], [0])

@@ -60,8 +60,9 @@ class DenseWeights:
         cls, table: Unfolding, cells: MemberCells, shrink: float, *, mutual: bool = False
     ) -> DenseWeights:
         """Compare references with members; ``mutual`` says that these are the references."""
-        products = len(table.references) * len(table) * len(cells)
-        values, present, rows = table.columns_of(cells, product_type(products, cells.values))
+        # All members of a large table are compared once, new ones each time.
+        count = 0 if cells.members is None else table.products
+        values, present, rows = table.columns_of(cells, product_type(count, cells.values))
         # In place where it can be: these are passes over members times members.
         size = (2, len(table.references), len(cells))
         by_value, by_presence = result = cells.values.new_empty(size)
@@ -282,9 +283,7 @@ Weights = DenseWeights | SparseWeights
 def average_of(ones: Tensor, values: Tensor, weights: Tensor, doubt: float) -> Tensor:
     """Average cells of references (S, C) with weights (2, S, M): (C, M, 4)."""
     both = torch.cat(list(weights), dim=1).T  # (2 M, S), so that tables are read once
-    half = product_type(both.numel() * ones.shape[1], both)
-    both = both.to(half)
-    total, mean = (large_product(both, each.to(half)).to(weights) for each in (ones, values))
+    total, mean = (large_product(both, each) for each in (ones, values))
     doubted = total + doubt
     parts = mean.div_(doubted).chunk(2), total.div_(doubted).chunk(2)
     return torch.stack([part[kind] for kind in (0, 1) for part in parts], dim=2).transpose(0, 1)

@@ -66,8 +66,9 @@ class Combinations:
         for axis, size, keys in zip(self.axes, self.sizes, self.levels, strict=True):
             key = numbers * size + index[:, axis]
             at = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
-            # Keys of members that came later might be those of others.
-            usable = (numbers != UNKNOWN) & (index[:, axis] < size)
+            # Keys of members that came later, or are unknown, might be those of others.
+            member = index[:, axis]
+            usable = (numbers != UNKNOWN) & (member >= 0) & (member < size)
             numbers = torch.where(usable & (keys[at] == key), at, UNKNOWN)
         return numbers
 
@@ -187,6 +188,11 @@ class Unfolding:
     @property
     def members(self) -> int:
         return len(self.starts) - 1
+
+    @property
+    def products(self) -> int:
+        """Multiplications that comparing all members of a dense table takes."""
+        return len(self.references) * len(self) * self.members
 
     @cached_property
     def by_combination(self) -> Unfolding:

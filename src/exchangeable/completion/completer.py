@@ -153,8 +153,8 @@ class Completer(Answers):
         """Take in new cells, of known or new members; a cell seen before gets its new value.
 
         Nothing is trained. New members are predicted from their own cells. The memory that deep
-        models have of other members is not computed again, so ``refresh``, or saving and loading,
-        gives slightly other predictions; ``refresh_due_`` says when it is time for that.
+        models have of other members is not computed again, so ``refresh`` gives slightly other
+        predictions; ``refresh_due_`` says when it is time for that.
         ``features`` and ``times`` are as in ``fit``, for the new members and cells.
         """
         fitted = self.fitted_
@@ -225,7 +225,7 @@ class Completer(Answers):
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> Self:
-        """Load from a folder, after every byte was verified; a model reads the cells anew."""
+        """Load from a folder, with all that the model has read, after every byte was verified."""
         params, fitted = load_completer(path, find_device(device))
         completer = cls(**params, device=device)
         completer.fitted_ = fitted

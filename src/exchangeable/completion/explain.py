@@ -25,6 +25,7 @@ from exchangeable.predictors.base import (
     interval_ends,
     read_predictions,
 )
+from exchangeable.predictors.best import rounded
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.predictors.units import unwrapped
@@ -88,7 +89,7 @@ def explain(fitted: Fitted, cell: Index, axis: int, progress: Progress = SILENT)
     )
     effects = effects_of_cells(read, query, len(own), observed, progress)[:, 0]
     # Rounded, so that effects that are equal but for the last bits keep the sequence of labels.
-    largest = np.argsort(-np.abs(np.round(effects, 9)), kind="stable")
+    largest = np.argsort(-rounded(np.abs(effects)), kind="stable")
     chosen = own[observed[largest]]
     ends = float(mean[0]), float(low[0]), float(high[0])
     listed = cells.index[chosen], cells.values[chosen], effects[largest]

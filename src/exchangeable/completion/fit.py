@@ -96,6 +96,10 @@ class Fitted:
     features: TableFeatures = field(default_factory=TableFeatures)
     """Features of the members."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fitted:
+        """Return itself: nothing in it changes, and torch cannot copy sparse matrices deeply."""
+        return self
+
     def cells_of_members(self, axis: int, codes: Index) -> Index:
         """Return the observed cells of members (B,), with places among these on their axis.
 

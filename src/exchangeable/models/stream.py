@@ -22,14 +22,16 @@ from exchangeable.models.prior_channels import PriorValues
 from exchangeable.models.scratch import ActivationStore, Storage
 from exchangeable.nn import pool_states
 from exchangeable.nn.layers import Layer
+from exchangeable.runtime.devices import release_memory
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import run_all
 
 T = TypeVar("T")
 
-CHUNKS_AT_A_TIME = 8
-"""Chunks of cells that pass through a layer at a time, on several cores."""
+CHUNKS_AT_A_TIME = 4
+"""Chunks of cells that pass through a layer at a time, on several cores; what they write to pools
+waits until all are done."""
 
 GPU_CHUNK_CELLS = 2**23
 MIN_CHUNK_CELLS = 2**14
@@ -106,6 +108,8 @@ class Stream:
         if many and self.plan.activations == "memory" and not keep_for_backward:
             self.store.reused = self.prior_store.reused = self._reserve()
         for level, layer in enumerate(self.layers):
+            if many:  # what threads freed at the layer before has gaps between what is kept
+                release_memory(self.values.device)
             total = None
             for chunk, (values, pools) in enumerate(self._pool_chunks(level)):
                 self._keep(level, chunk, values, for_backward=keep_for_backward)

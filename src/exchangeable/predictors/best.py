@@ -27,6 +27,10 @@ SHORTLIST = 96
 """Cells of a member that the model reads first."""
 SHORTLIST_PER_CELL = 8
 """The same for each cell that is listed, where these are many."""
+TIE = 1e-6
+"""Share of the range of means up to which they are equal: networks compute with seven digits."""
+LAST_DIGIT = 1e-9
+"""The same as a share of the means themselves, where all are nearly equal."""
 
 
 class RoughPredictions(NamedTuple):
@@ -165,4 +169,18 @@ def best_cells(
 
 def _highest(means: Floats, n: int) -> Index:
     # Rounded, so that cells that are equal but for the last bits keep the sequence of their labels.
-    return np.argsort(-np.round(means, 9), axis=-1, kind="stable")[..., :n]
+    return np.argsort(-rounded(means), axis=-1, kind="stable")[..., :n]
+
+
+def rounded(numbers: Floats) -> Floats:
+    """Round numbers (..., Q) to steps of a small share of their range: nearly equal ones are ties.
+
+    >>> rounded(np.array([-np.inf, 3.0, 3.00000004, 4.0])).tolist()
+    [-inf, 0.0, 0.0, 1000000.0]
+    """
+    finite = np.isfinite(numbers)
+    low = np.where(finite, numbers, np.inf).min(axis=-1, initial=np.inf, keepdims=True)
+    high = np.where(finite, numbers, -np.inf).max(axis=-1, initial=-np.inf, keepdims=True)
+    largest = np.abs(np.where(finite, numbers, 0.0)).max(axis=-1, initial=0.0, keepdims=True)
+    step = np.maximum(TIE * (high - low), LAST_DIGIT * largest)
+    return np.round((numbers - low) / np.where(step > 0, step, 1.0))

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from exchangeable.runtime.threads import threads_for_products
 
-MIN_HALF_PRODUCTS = 1 << 29
-"""Multiplications of a product from which on it is computed in half precision."""
+MIN_HALF_PRODUCTS = 1 << 33
+"""Multiplications from which on what is computed once for a table is in half precision."""
 
 MAX_FEW_PRODUCTS = 1 << 16
 """Multiplications of pairs of rows up to which rows are copied for each pair."""
@@ -105,8 +105,15 @@ def _values_at(places: csr_array, product: csr_array) -> np.ndarray:
     """
     if product.nnz == places.nnz:
         return product.data
-    rows = np.repeat(np.arange(places.shape[0]), np.diff(places.indptr))
-    return product.toarray()[rows, places.indices]
+    values = np.zeros(places.nnz, product.dtype)
+    values[np.isin(_keys(places), _keys(product), assume_unique=True)] = product.data
+    return values
+
+
+def _keys(matrix: csr_array) -> np.ndarray:
+    """Number the entries of a matrix by their rows and columns: (P,)."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return rows * matrix.shape[1] + matrix.indices
 
 
 def positions_of_rows(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,7 +141,11 @@ def silence_sparse_warning() -> None:
 
 
 def product_type(count: int, like: Tensor) -> torch.dtype:
-    """Return the type in which so many multiplications of numbers like these are computed."""
+    """Return the type in which so many multiplications of numbers like these are computed.
+
+    Half precision is for what a table computes once: what some queries compute for themselves, and
+    others for all cells, must not depend on which it is.
+    """
     is_large = count >= MIN_HALF_PRODUCTS and like.dtype == torch.float32
     return torch.bfloat16 if is_large and _multiplies_halves(like.device.type) else like.dtype
 

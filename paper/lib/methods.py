@@ -17,7 +17,11 @@ from exchangeable.models.configs import (
 )
 from exchangeable.models.memory import MemoryModel
 from exchangeable.training.config import TrainingConfig
-from exchangeable.training.recipes import FINETUNING
+from exchangeable.training.recipes import (
+    FINETUNING,
+    PAPER_AUTOENCODER_TRAINING,
+    PAPER_TRAINING,
+)
 from exchangeable.values.codecs import Codec, codec_for
 from paper.lib.problems import Problem
 
@@ -80,33 +84,12 @@ MANY = 500_000
 
 # As the paper has them -------------------------------------------------------------------
 
-# Of the text only the architecture, the share of masked ratings and the loss are known. The rest is
-# that of the released code, Adam with 5e-4 and no schedule, but for two things. It adds 1e-5 of the
-# squared weights to the loss, whose gradient Adam scales up with all others: a decay of 1, apart
-# from the gradient, does about the same. And it judges the weights of the self-supervised model as
-# they are; here they are averaged over some fifty steps, which takes the noise of dropout away.
-# Training ends when nothing has improved for a while.
-_PAPER = TrainingConfig(
-    patience=20,
-    learning_rate=5e-4,
-    schedule="constant",
-    warm_up=0.0,
-    weight_decay=1.0,
-    clip=100.0,
-    average=0.98,
-    hide="flat",
-    hide_least=0.15,
-    hide_most=0.15,
-    loss="cross-entropy",
-    evaluate_every=50,
-)
-
 
 def self_supervised(problem: Problem, *, released: bool = False, elementwise: bool = True) -> Deep:
     codec = _codec(problem)
     of = SelfSupervisedConfig.released if released else SelfSupervisedConfig.paper
     config = replace(of(codec.out_channels), in_channels=codec.in_channels, elementwise=elementwise)
-    return Deep(config, codec, replace(_PAPER, steps=_steps(problem)))
+    return Deep(config, codec, replace(PAPER_TRAINING, steps=_steps(problem)))
 
 
 def self_supervised_sampled(problem: Problem) -> Deep:
@@ -122,7 +105,7 @@ def factorized(problem: Problem, *, released: bool = False, elementwise: bool = 
     codec = _codec(problem)
     of = FactorizedConfig.released if released else FactorizedConfig.paper
     config = replace(of(codec.out_channels), in_channels=codec.in_channels, elementwise=elementwise)
-    training = replace(_PAPER, hide="nothing", average=0.9, steps=_steps(problem))
+    training = replace(PAPER_AUTOENCODER_TRAINING, steps=_steps(problem))
     return Deep(config, codec, training)
 
 

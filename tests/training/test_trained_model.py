@@ -10,6 +10,7 @@ from tests.support.training import (
     CODEC,
     QUICK,
     SMALL,
+    STARS,
     execution,
     fresh,
     learn,
@@ -29,6 +30,7 @@ from exchangeable.runtime.progress import Progress
 from exchangeable.training.recipes import RECIPES, find_recipe
 from exchangeable.training.train_model import train_model
 from exchangeable.training.trained_model import TrainedModel
+from exchangeable.values.codecs import codec_for
 
 
 def test_a_state_goes_through_a_checkpoint_unchanged(tmp_path):
@@ -171,14 +173,38 @@ def test_a_forged_configuration_is_refused_in_one_line(tmp_path):
 
 
 def test_recipes_have_names():
-    assert set(RECIPES) == {"residual", "factorized"}
-    with pytest.raises(InputError, match="residual, factorized"):
+    papers = [
+        f"{model}{form}"
+        for model in ("self-supervised", "factorized")
+        for form in ("", "-text", "-released")
+    ]
+    assert set(RECIPES) == {"residual", *papers}
+    with pytest.raises(InputError, match="residual, self-supervised, self-supervised-text"):
         find_recipe("deep")
 
 
-def test_the_former_name_of_a_recipe_is_refused_with_the_new_one():
-    with pytest.raises(InputError, match="the recipe 'self-supervised' is called 'residual' now"):
-        find_recipe("self-supervised")
+@pytest.mark.parametrize("encoding", ["one-hot", "scale-free"])
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_make_models_of_any_order_and_encoding(name, order, encoding):
+    codec = codec_for(STARS, encoding)
+    config = find_recipe(name).model(codec, order, ())
+    assert (config.in_channels, config.out_channels) == (codec.in_channels, codec.out_channels)
+    assert config.order == order
+    literal = name.endswith(("-text", "-released"))
+    assert getattr(config, "literal", False) == literal
+
+
+def test_forms_of_the_paper_are_those_of_its_configurations():
+    """Nine layers of 256; an encoder 220-220-100; as released with skips, or with maps."""
+    codec = codec_for(STARS, "one-hot")
+    made = {name: find_recipe(name).model(codec, 2, ()) for name in RECIPES}
+    assert made["self-supervised-text"] == SelfSupervisedConfig.paper(5)
+    assert made["self-supervised-released"] == SelfSupervisedConfig.released(5)
+    assert made["factorized-text"] == FactorizedConfig.paper(5)
+    assert made["factorized-released"] == FactorizedConfig.released(5)
+    assert find_recipe("factorized-text").training.hide == "nothing"
+    assert find_recipe("self-supervised-text").training.hide_most == 0.15
 
 
 def test_a_run_of_a_recipe_that_was_renamed_is_resumed(tmp_path):

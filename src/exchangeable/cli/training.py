@@ -56,7 +56,15 @@ Precision = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 def train(
     table: TableArgument,
     out: OutFolder,
-    recipe: Annotated[str, typer.Option(help="residual or factorized.")] = "residual",
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "--recipe",
+            help="residual, or one of the paper's: self-supervised or factorized, also as -text or "
+            "-released.",
+        ),
+    ] = "residual",
     steps: Steps = None,
     width: Annotated[int | None, typer.Option(help="Number of channels of every layer.")] = None,
     depth: Annotated[int | None, typer.Option(help="Number of layers.")] = None,
@@ -116,7 +124,7 @@ def train(
         patience=patience,
         seed=seed,
     )
-    training = replace(find_recipe(recipe).training, **changed)
+    training = replace(find_recipe(model).training, **changed)
     _check_precision(precision)
     with join_processes() as processes:
         output = Output(as_json, processes)
@@ -128,7 +136,7 @@ def train(
         output.fact(notes=list(notes))
         with progress_bar(processes) as progress:
             trained = train_recipe(
-                recipe,
+                model,
                 cells,
                 ValidationSplit(validation, seed),
                 Execution(

@@ -42,10 +42,11 @@ class Completer(Answers):
 
     ``model`` is ``"pretrained"``, which is part of the package and reads the table without
     training, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``, ``knn`` ...),
-    ``"residual"`` or ``"factorized"``, which train in ``fit``, or the folder of a trained
-    model. ``"auto"`` is the pretrained one, unless biases or factors do better on cells that are
-    hidden for the comparison; ``notes_`` has the errors of all. ``memory`` limits what models may
-    take to read a table, as in ``"4GB"``. ``units`` are those that real numbers are read in:
+    ``"residual"`` or one of the paper's, ``"self-supervised"`` or ``"factorized"``, which train in
+    ``fit``, or the folder of a trained model. ``"auto"`` is the pretrained one, unless biases or
+    factors do better on cells that are hidden for the comparison; ``notes_`` has the errors of all.
+    ``memory`` limits what models may take to read a table, as in ``"4GB"``. ``units`` are those
+    that real numbers are read in:
     ``"plain"``, ``"log"``, or the name of an axis whose members are different quantities; by
     default what suits the values, and ``notes_`` says so. With ``verbose`` progress and notes are
     printed on standard error; without it the logger ``exchangeable`` has them, at DEBUG and INFO.
@@ -205,7 +206,8 @@ class Completer(Answers):
         if not isinstance(unwrapped(fitted.predictor), ModelPredictor):
             raise InputError(
                 f"finetuning needs a trained model of values (pretrained, residual, factorized or "
-                f"that of a folder), but this is {fitted.name} of {fitted.table.scale}"
+                f"that of a folder, but no literal one), but this is {fitted.name} of "
+                f"{fitted.table.scale}"
             )
         seed = check_seed(self.seed)
         usual = replace(FINETUNING, seed=seed)

@@ -19,6 +19,7 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.predictors.base import Predictor
 from exchangeable.predictors.baseline import fit_baseline
+from exchangeable.predictors.literal import predictor_of
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.predictors.units import UnitsPredictor, find_units, in_units
@@ -32,7 +33,7 @@ from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.config import TrainingConfig
 from exchangeable.training.execution import Execution
-from exchangeable.training.recipes import RECIPES, check_renamed
+from exchangeable.training.recipes import RECIPES
 from exchangeable.training.task import ValidationSplit
 from exchangeable.training.train_model import train_recipe
 from exchangeable.training.trained_model import TRAINED_ON, TrainedModel
@@ -205,7 +206,7 @@ def _fit_model(
         predictor = fit_baseline(name, cells, request.seed, request.progress.part(0, 1, name))
         return predictor, name, cells.scale, notes
     condition = partial(
-        ModelPredictor.of,
+        predictor_of,
         device=request.device,
         memory=request.memory,
         processes=request.processes,
@@ -243,6 +244,7 @@ def _fit_model(
     # Simpler models do not read features.
     compares = request.model == "auto" and not members.axes
     others = candidates_for(cells) if compares else ()
+    assert isinstance(model, ModelPredictor)  # bundled models are not literal
     comparison = compare_models(model, cells, others, request.progress)
     if comparison is None or (compares and not others):
         reason = "cells are too few, or too much alike, to hide some and try others"
@@ -326,7 +328,6 @@ def describe_training(trained: TrainedModel) -> str:
 
 def check_model(name: str) -> None:
     """Raise unless there is a model of this name, or in this folder."""
-    check_renamed(name)
     names = ["auto", bundled.NAME, *BASELINES, *RANKERS, *RECIPES]
     if name not in names and "/" not in name and not checkpoint.exists(name):
         raise InputError(

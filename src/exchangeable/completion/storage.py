@@ -19,9 +19,9 @@ from exchangeable.data.features import MemberFeatures, TableFeatures
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.predictors import literal
 from exchangeable.predictors.base import Predictor
 from exchangeable.predictors.baseline import BaselinePredictor
-from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.predictors.state import PREFIX, has_state
 from exchangeable.predictors.units import UnitsPredictor
@@ -145,7 +145,7 @@ def predictor_from_parts(
         return BaselinePredictor.from_parts(config, tensors, cells)
     if "ranker" in config:
         return RankingPredictor.from_parts(config, tensors, cells, device)
-    return ModelPredictor.from_parts(config, tensors, cells, device, memory)
+    return literal.predictor_from_parts(config, tensors, cells, device, memory)
 
 
 def _is_state(name: str) -> bool:

@@ -19,7 +19,7 @@ from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.predictors.base import Predictor
-from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.literal import TrainedPredictor
 from exchangeable.predictors.ranking import RankingPredictor
 from exchangeable.predictors.units import UnitsPredictor, unwrapped
 
@@ -118,7 +118,7 @@ def reread(fitted: Fitted, table: Table) -> Fitted:
         cells, _ = observed_cells(table, seed=0)
         cells = replace(cells, scale=fitted.cells.scale)
     predictor, features = fitted.predictor, fitted.features
-    if isinstance(unwrapped(predictor), ModelPredictor) and features.axes:
+    if isinstance(unwrapped(predictor), TrainedPredictor) and features.axes:
         features = features.reordered(fitted.table.vocabularies, table.vocabularies)
         predictor = _with_features(predictor, features)
     predictor = predictor.refreshed(cells)
@@ -136,7 +136,9 @@ def _with_features(predictor: Predictor, features: TableFeatures) -> Predictor:
     """Give the features of the members to a model that reads them."""
     if isinstance(predictor, UnitsPredictor):
         return replace(predictor, inner=_with_features(predictor.inner, features))
-    return predictor.with_features(features) if isinstance(predictor, ModelPredictor) else predictor
+    return (
+        predictor.with_features(features) if isinstance(predictor, TrainedPredictor) else predictor
+    )
 
 
 def refresh_is_due(fitted: Fitted) -> bool:

@@ -28,7 +28,7 @@ from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import recode_cells
 from exchangeable.errors import InputError
 from exchangeable.predictors.base import interval_ends, score_predictions
-from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.literal import TrainedPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.recipes import RECIPES
@@ -244,7 +244,7 @@ def judge(
 def warn_if_seen(completer: Completer, table: Table) -> tuple[str, ...]:
     """Return a warning if a model was trained on the whole table before, test cells included."""
     predictor = unwrapped(completer.predictor_)
-    if not isinstance(predictor, ModelPredictor):
+    if not isinstance(predictor, TrainedPredictor):
         return ()
     whole, _ = observed_cells(table.in_label_order(), completer.seed)
     if predictor.trained.facts.get("data") != facts_of(whole)["data"]:

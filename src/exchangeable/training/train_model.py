@@ -21,7 +21,7 @@ from exchangeable.training.execution import Execution
 from exchangeable.training.loop import Examples, train
 from exchangeable.training.masking import ExampleSource
 from exchangeable.training.memory_plan import plan_step
-from exchangeable.training.recipes import FORMER_NAMES, find_recipe, resize
+from exchangeable.training.recipes import find_recipe, resize
 from exchangeable.training.run import Run
 from exchangeable.training.task import Task, ValidationSplit, facts_of, task_of
 from exchangeable.training.trained_model import TrainedModel, without_removed
@@ -166,9 +166,10 @@ def _find_run(
 
 def _modernise(settings: dict[str, Any]) -> dict[str, Any]:
     """Return stored settings as they are called now, without those that were removed."""
-    name = settings.get("name")
-    model = without_removed(settings.get("model", {}))
-    return {**settings, "model": model, "name": FORMER_NAMES.get(str(name), name)}
+    name, model = settings.get("name"), without_removed(settings.get("model", {}))
+    if settings.get("architecture") == "residual" and name == "self-supervised":
+        name = "residual"  # the recipe was called so before
+    return {**settings, "model": model, "name": name}
 
 
 _COMPARED = {

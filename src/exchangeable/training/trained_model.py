@@ -62,13 +62,17 @@ class TrainedModel:
 
     def check(self, order: int) -> None:
         """Raise unless the model can complete tables of this order from a memory."""
+        self.check_order(order)
+        if self.model.literal:
+            raise InputError("a model with literal=True predicts queries only together")
+
+    def check_order(self, order: int) -> None:
+        """Raise unless the model was made for tables of this order."""
         if self.config.order != order:
             raise InputError(
                 f"the model was made for tables of {self.config.order} axes, but this one has "
                 f"{order}"
             )
-        if self.model.literal:
-            raise InputError("a model with literal=True predicts queries only together")
 
     @property
     def prior_reads_features(self) -> bool:
@@ -93,10 +97,7 @@ class TrainedModel:
             return
         expected = self.facts.get("features") or []
         if names and not expected:
-            raise InputError(
-                "the model takes no features of members: residual and factorized are trained with "
-                "them"
-            )
+            raise InputError("the model takes no features of members: it was trained without any")
         listed = [list(axis) for axis in names]
         if listed != expected:
             raise InputError(

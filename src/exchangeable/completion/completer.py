@@ -40,16 +40,17 @@ from exchangeable.values.scale import Kind
 class Completer(Answers):
     """Completes a table of interactions: predicts any cell, with its uncertainty.
 
-    ``model`` is ``"pretrained"``, which is part of the package and reads the table without
-    training, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``, ``knn`` ...),
-    ``"residual"`` or one of the paper's, ``"self-supervised"`` or ``"factorized"``, which train in
-    ``fit``, or the folder of a trained model. ``"auto"`` is the pretrained one, unless biases or
-    factors do better on cells that are hidden for the comparison; ``notes_`` has the errors of all.
-    ``memory`` limits what models may take to read a table, as in ``"4GB"``. ``units`` are those
-    that real numbers are read in:
-    ``"plain"``, ``"log"``, or the name of an axis whose members are different quantities; by
-    default what suits the values, and ``notes_`` says so. With ``verbose`` progress and notes are
-    printed on standard error; without it the logger ``exchangeable`` has them, at DEBUG and INFO.
+    ``model`` is ``"pretrained"``, a baseline's name (``mean``, ``bias``, ``vmf``, ``bmf``,
+    ``knn`` ...), ``"residual"`` or one of the paper's, ``"self-supervised"`` or ``"factorized"``,
+    which train in ``fit``, or the folder of a trained model. The pretrained model takes no gradient
+    step: ``fit`` computes biases, factorizations and similar members of the table in closed form,
+    and a network that learned on synthetic tables how far to believe each reads all cells once.
+    ``"auto"`` is it, unless biases or factors do better on cells that are hidden for the
+    comparison; ``notes_`` has the errors of all. ``memory`` limits what models may take to read a
+    table, as in ``"4GB"``. ``units`` are those that real numbers are read in: ``"plain"``,
+    ``"log"``, or the name of an axis whose members are different quantities; by default what suits
+    the values, and ``notes_`` says so. With ``verbose`` progress and notes are printed on standard
+    error; without it the logger ``exchangeable`` has them, at DEBUG and INFO.
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])

@@ -57,6 +57,11 @@ UNIT_MODELS = (
 """Models whose units are found by themselves."""
 PLAIN_MODELS = ("mean", "row-mean", "column-mean")
 """Models that no units are found for: real numbers are read as they came."""
+HOW_FITTED = (
+    f"model {bundled.NAME}: biases, a factorization and similar members were fitted to the cells "
+    f"in closed form, and a network that was trained on synthetic tables weighs them"
+)
+"""What ``fit`` does with the pretrained model."""
 FALLBACK_MODEL = "vmf"
 """The model for ``auto`` on tables of orders without bundled weights."""
 
@@ -250,13 +255,13 @@ def _fit_model(
         reason = "cells are too few, or too much alike, to hide some and try others"
         notes = (*notes, f"model {name}: {reason}")
     if comparison is None:
-        return model, name, cells.scale, (*notes, *further)
+        return model, name, cells.scale, (*notes, HOW_FITTED, *further)
     if comparison.best != name:
         name = comparison.best
         baseline = comparison.fit_best(cells, request.seed, request.progress.part(0, 1, name))
         return baseline, name, cells.scale, (*notes, str(comparison))
     model = replace(model, calibration=comparison.calibration)
-    return model, name, cells.scale, (*notes, str(comparison), *further)
+    return model, name, cells.scale, (*notes, HOW_FITTED, str(comparison), *further)
 
 
 def is_ranked(table: Table, model: str) -> bool:

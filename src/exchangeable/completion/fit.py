@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +27,7 @@ from exchangeable.ranking.ranker import PretrainedRanker
 from exchangeable.ranking.registry import RANKERS
 from exchangeable.ranking.single import SingleRanker
 from exchangeable.runtime import checkpoint
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.phrases import did_you_mean, format_count
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress

@@ -7,7 +7,6 @@ member that is not in the table.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.prior.presence import find_unseen
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread

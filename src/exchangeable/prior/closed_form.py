@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,6 +31,7 @@ from exchangeable.prior.presence import Presence, judge_members
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.summed_similarity import compare_by_sums, is_summed
 from exchangeable.prior.unseen import without_own_cells
+from exchangeable.runtime.cache import cached_property
 from exchangeable.sums.member_sums import MemberSums
 from exchangeable.sums.solved_members import SolvedMembers
 

@@ -419,7 +419,7 @@ def test_an_update_moves_the_prior_of_those_it_meets():
     first = cells.take(np.arange(int((~late).sum())))
     changed = np.arange(len(first), len(cells))
     trained = TrainedModel(SMALL, CODEC, build(SMALL).eval(), TrainingConfig(), "random", {})
-    updated = ModelPredictor.of(trained, first).updated(cells, changed, replaced=False)
+    updated = ModelPredictor.of(trained, first).updated(cells, changed, known=len(first))
     fresh = ModelPredictor.of(trained, cells)
     asked = every_cell(table.shape)
     before = ModelPredictor.of(trained, first).predict(asked).mean()

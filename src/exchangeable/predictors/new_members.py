@@ -106,11 +106,11 @@ class NewMembersPredictor:
 
         return RoughPredictions(whole.to_values(means[: len(index)]), read)
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
-        return self.read.updated(cells, changed, replaced=replaced)
+    def updated(self, cells: Cells, changed: Index, *, known: int) -> ModelPredictor:
+        return self.read.updated(cells, changed, known=known)
 
-    def needs_refit(self, *, replaced: bool) -> bool:
-        return self.read.needs_refit(replaced=replaced)
+    def needs_refit(self, cells: Cells, changed: Index, *, known: int) -> bool:
+        return self.read.needs_refit(cells, changed, known=known)
 
     def refreshed(self, cells: Cells) -> ModelPredictor:
         return self.whole.refreshed(cells)

@@ -94,7 +94,7 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
         values=everything.values,
         times=everything.times,
     )
-    return replace(
+    updated = replace(
         fitted,
         table=whole,
         cells=cells,
@@ -102,6 +102,21 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
         cells_since_refresh=0 if refitted else fitted.cells_since_refresh + len(changed),
         features=described,
     )
+    if observed.all():
+        _keep_sorted_rows(fitted, updated)
+    return updated
+
+
+def _keep_sorted_rows(fitted: Fitted, updated: Fitted) -> None:
+    """Insert the rows that came last into the rows that were sorted by member before."""
+    known, index = len(fitted.table), updated.table.index
+    for axis, (permutation, starts) in fitted.sorted_rows.items():
+        members, size = index[known:, axis], updated.table.shape[axis]
+        by_member = np.argsort(members, kind="stable")
+        ends = np.append(starts[1:], np.full(size - len(starts) + 1, known))
+        rows = np.insert(permutation, ends[members[by_member]], known + by_member)
+        later = np.concatenate([[0], np.bincount(members, minlength=size).cumsum()])
+        updated.sorted_rows[axis] = rows, np.append(starts[:1], ends) + later
 
 
 def refresh(fitted: Fitted) -> Fitted:

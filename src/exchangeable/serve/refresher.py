@@ -42,7 +42,7 @@ WRITER_TIMEOUT = 5.0
 """Seconds that a writer waits for the others before it is refused."""
 CLOSE_SECONDS = 5.0
 """Seconds that closing waits for what is computed in the background."""
-PAUSE_SHARE, MAX_PAUSE = 3.0, 1.0
+PAUSE_SHARE, MAX_PAUSE = 3.0, 0.5
 """Time between two updates over that of the first, and its limit in seconds: while changes come all
 the time, a quarter of one core computes them, and they are in predictions within two seconds."""
 

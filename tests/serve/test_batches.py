@@ -12,12 +12,12 @@ from tests.support.service_engine import FILM, FRAME, MEMBER, NUMBERED, open_eng
 
 from exchangeable import Completer
 from exchangeable.errors import InputError
-from exchangeable.serve import batches
 from exchangeable.serve import engine as engine_module
+from exchangeable.serve.answers import batches
+from exchangeable.serve.answers.batches import Workers
+from exchangeable.serve.answers.lists import Question
 from exchangeable.serve.app import create_app
-from exchangeable.serve.batches import Workers
 from exchangeable.serve.call import LEFT, Call, Ended
-from exchangeable.serve.lists import Question
 
 FILMS = FRAME["film"].unique(maintain_order=True).to_list()
 

@@ -13,7 +13,7 @@ from tests.support.service_engine import FILM, MEMBER, NUMBERED, fit_bias, open_
 
 from exchangeable import Completer
 from exchangeable.errors import InputError
-from exchangeable.serve.lists import Question
+from exchangeable.serve.answers.lists import Question
 
 
 @pytest.fixture

@@ -32,9 +32,8 @@ from exchangeable.predictors.base import (
     read_predictions,
 )
 from exchangeable.predictors.ranking import RankingPredictor
-from exchangeable.serve.batches import Workers
-from exchangeable.serve.call import Call
-from exchangeable.serve.lists import (
+from exchangeable.serve.answers.batches import Workers
+from exchangeable.serve.answers.lists import (
     Answer,
     Question,
     Ratings,
@@ -43,8 +42,10 @@ from exchangeable.serve.lists import (
     rank_new,
     to_cells,
 )
+from exchangeable.serve.call import Call
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot
+from exchangeable.serve.state import State
 from exchangeable.storage.facts import Cell, Label, Time
 from exchangeable.storage.store import Store
 
@@ -69,9 +70,9 @@ class Predictions:
 class Engine:
     """Predicts from the snapshot of a ``Refresher``, in as many threads as there are cores."""
 
-    def __init__(self, store: Store, make: MakeCompleter) -> None:
+    def __init__(self, store: Store, make: MakeCompleter, state: State | None = None) -> None:
         self.store = store
-        self.refresher = Refresher(store, make)
+        self.refresher = Refresher(store, make, state)
         self._workers = Workers(os.cpu_count() or 1)
 
     @property

@@ -26,6 +26,7 @@ from exchangeable.runtime.threads import lower_priority
 from exchangeable.serve.call import describe_failure
 from exchangeable.serve.completers import fold, warm
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
+from exchangeable.serve.state import State
 from exchangeable.storage.facts import Cell, Label, Time
 from exchangeable.storage.store import Store
 
@@ -50,8 +51,8 @@ the time, a quarter of one core computes them, and they are in predictions withi
 class Refresher:
     """The current snapshot of a database, the changes to it, and the thread that applies them."""
 
-    def __init__(self, store: Store, make: MakeCompleter) -> None:
-        self.store, self.make = store, make
+    def __init__(self, store: Store, make: MakeCompleter, state: State | None = None) -> None:
+        self.store, self.make, self.state = store, make, state
         self._writing = threading.Lock()
         self._pending: list[Change] = []
         self._wake = threading.Condition()
@@ -60,12 +61,13 @@ class Refresher:
         """Versions that are not yet included, and when they were written."""
         self.read_seconds = 0.0
         """Seconds that the last reading of the whole table took."""
-        version, completer = self._read()
-        self.snapshot = Snapshot(completer, version, version, time.monotonic())
+        self._unsaved: tuple[int, Completer] | None = None
+        """A completer of the whole table that is to be saved, and its version."""
+        self.snapshot = self._go_on() or self._begin()
         self.refreshing = False
         self.failing = False
         """Whether the last attempt to follow the database failed."""
-        self._deleted = version
+        self._deleted = self.snapshot.version
         self._making = threading.Lock()
         """Held while the next completer is made of that of the snapshot."""
         self._wants_refresh = False
@@ -90,6 +92,8 @@ class Refresher:
         end = time.monotonic() + CLOSE_SECONDS
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0))
+        if self.state is not None:
+            self.state.close()
 
     @property
     def status(self) -> Status:
@@ -157,6 +161,8 @@ class Refresher:
             self._writing.release()
 
     def _enqueue(self, change: Change) -> None:
+        if self.state is not None:
+            self.state.note(change)
         if change.needs_refresh:
             self._deleted = change.version
         with self._wake:
@@ -250,6 +256,7 @@ class Refresher:
             version, completer = self._read()
             with self._making:
                 self._replace(version, completer)
+            self._unsaved = None if completer is None else (version, completer)
         finally:
             self.refreshing = False
         self.store.truncate_log()
@@ -286,8 +293,36 @@ class Refresher:
         self.read_seconds = time.monotonic() - started
         return version, completer
 
+    def _begin(self) -> Snapshot:
+        """Make the first snapshot of the whole table."""
+        version, completer = self._read()
+        self._unsaved = None if completer is None else (version, completer)
+        return Snapshot(completer, version, version, time.monotonic())
+
+    def _go_on(self) -> Snapshot | None:
+        """Make the first snapshot of a saved completer and the changes since, if they are there."""
+        if self.state is None:
+            return None
+        version = self.store.read_version()
+        found = self.state.load(version)
+        if found is None:
+            return None
+        read_version, completer, changes = found
+        try:
+            if changes:
+                completer = fold(completer, self.store.facts, changes)
+            warm(completer, unseen=True)
+        except Exception as error:  # all cells can still be read
+            log.error("update failed", extra={"fields": describe_failure(error)})
+            self.state.remove(version)
+            return None
+        return Snapshot(completer, version, read_version, time.monotonic())
+
     def _save(self) -> None:
-        """Save the snapshot's completer, unless it has traces of something deleted since."""
+        """Save the completer that has read the whole table, if the state is to be kept."""
+        unsaved, self._unsaved = self._unsaved, None
+        if self.state is not None and unsaved is not None:
+            self.state.save(*unsaved)
 
     def _members_deleted_after(self, version: int) -> frozenset[tuple[int, Label]]:
         with self._wake:

@@ -21,10 +21,10 @@ from starlette.concurrency import run_in_threadpool
 from exchangeable._version import __version__
 from exchangeable.errors import InputError
 from exchangeable.serve import sandbox, schemas
+from exchangeable.serve.answers.lists import Answer, Question
 from exchangeable.serve.call import Call
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.limits import Limits
-from exchangeable.serve.lists import Answer, Question
 from exchangeable.serve.telemetry import Telemetry
 
 PAGE = {

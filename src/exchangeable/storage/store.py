@@ -157,6 +157,11 @@ class Store:
                 connection.execute(sa.insert(self.cells), records)
             connection.execute(sa.insert(self.head), [head])
 
+    def read_version(self) -> int:
+        """Read the version of the cells alone."""
+        with self.engine.connect() as connection:
+            return self._version(connection)
+
     def read_table(self) -> tuple[int, Table]:
         """Read all cells, with the version that they belong to."""
         facts = self.facts

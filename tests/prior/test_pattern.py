@@ -125,6 +125,22 @@ def test_drift_finds_what_members_do_in_periods_and_ignores_the_units_of_time():
     assert torch.equal(other.at(index, 86400 * times.exp() - 7), found)
 
 
+def test_queries_without_times_have_the_effects_of_the_latest():
+    index = torch.cartesian_prod(torch.arange(20), torch.arange(30))
+    values = torch.randn(600, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    times = torch.arange(600.0, dtype=torch.float64) % 7
+    drift = Drift.fit(index[:, [1, 0]], values, times, (30, 20))
+    assert drift.members
+    asked = torch.tensor([[0, 3], [29, 19], [30, 5], [4, 99], [-1, 2], [7, -1], [-1, -1]])
+    latest = torch.full((len(asked),), drift.latest, dtype=torch.float64)
+    found = drift.at(asked, None)
+    assert torch.equal(found, drift.at(asked, latest))
+    assert found.any()
+    assert not found[-1]
+    kept = drift.for_new_members(0)
+    assert torch.equal(kept.at(asked, None), kept.at(asked, latest))
+
+
 def test_drift_is_zero_for_strangers_and_without_times():
     index = torch.cartesian_prod(torch.arange(20), torch.arange(20))
     values = torch.randn(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -65,6 +65,9 @@ def test_members_have_the_pools_of_a_model_that_read_the_new_values(shape, pooli
         found = rewrite(model, memory, members_cells(later, changed), later.support.index[changed])
     first = replace(found, pools=found.pools[:1]), replace(expected, pools=expected.pools[:1])
     assert_same_pools(*first, axes_left=[()])
+    for axes, rows in expected.readouts[0].on.items():
+        if axes:
+            torch.testing.assert_close(found.readouts[0].on[axes], rows)
 
 
 def test_other_members_keep_their_pools():

@@ -99,9 +99,10 @@ def solved(index, members, axis=0):
 def test_cells_that_come_later_are_sorted_with_those_of_their_members(share, monkeypatch):
     monkeypatch.setattr(nearby_module, "MAX_UPDATED_SHARE", share)
     index, residuals, times = table(times=40)
+    times[(index[:, 0] == 5).nonzero()[0]] = 99.0  # the latest is not among those sorted again
     updated, known = Nearby.of(index[:-8], residuals[:-8], times[:-8], SHAPE, 0), len(index) - 8
-    index[-8:] = torch.tensor([[0, 61], [3, 5], [7, 1], [7, 2], [3, 6], [0, 62], [7, 3], [7, 9]])
-    shape, times[-1] = (8, 63), 99.0
+    index[-8:] = torch.tensor([[0, 61], [3, 5], [7, 1], [7, 2], [2, 61], [2, 62], [7, 3], [7, 9]])
+    shape = (8, 63)
     for end in (known + 4, known + 8):  # in two goes
         new = index[known:end, 0].unique()
         known = end

@@ -428,6 +428,23 @@ def test_an_update_moves_the_prior_of_those_it_meets():
     assert far < 0.45 * (before - fresh.predict(asked).mean()).square().mean()
 
 
+def test_values_after_an_update_are_those_without_drift_of_all_cells():
+    rng = np.random.default_rng(1)
+    index = torch.from_numpy(np.stack(np.nonzero(rng.random((40, 30)) < 0.8), axis=1))
+    times = torch.from_numpy(rng.integers(0, 6, size=len(index)).astype(float))
+    values = torch.from_numpy(rng.normal(size=(40, 6)))[index[:, 0], times.long()]
+    stats, known = ValueStats.of(values.numpy(), REAL), len(index) - 5
+    of = lambda each, cells: ExchangeableArray.of(index[:cells], each[:cells, None], (40, 30))  # noqa: E731
+    prior = Prior.of(of(values, known), stats, 2, side=SideInformation(times[:known]))
+    changed = torch.tensor([3, 8, *range(known, len(index))])
+    later = values.clone()
+    later[changed[:2]] += 1
+    fitted = prior.updated(of(later, len(index)), changed, SideInformation(times)).fitted
+    assert fitted.drift is not None
+    expected = stats.standardise(later) - fitted.drift.at(index, times)
+    torch.testing.assert_close(fitted.values, expected)
+
+
 def test_a_saved_completer_answers_the_same(tmp_path):
     cells, values = labelled(ratings())
     trained = TrainedModel(SMALL, OneHot(5, STARS.levels), build(SMALL), QUICK, "random", {})

@@ -430,11 +430,11 @@ def test_an_update_moves_the_prior_of_those_it_meets():
 
 def test_values_after_an_update_are_those_without_drift_of_all_cells():
     rng = np.random.default_rng(1)
-    index = torch.from_numpy(np.stack(np.nonzero(rng.random((40, 30)) < 0.8), axis=1))
+    index = torch.from_numpy(np.stack(np.nonzero(rng.random((60, 150)) < 0.8), axis=1))
     times = torch.from_numpy(rng.integers(0, 6, size=len(index)).astype(float))
-    values = torch.from_numpy(rng.normal(size=(40, 6)))[index[:, 0], times.long()]
+    values = torch.from_numpy(rng.normal(size=(60, 6)))[index[:, 0], times.long()]
     stats, known = ValueStats.of(values.numpy(), REAL), len(index) - 5
-    of = lambda each, cells: ExchangeableArray.of(index[:cells], each[:cells, None], (40, 30))  # noqa: E731
+    of = lambda each, cells: ExchangeableArray.of(index[:cells], each[:cells, None], (60, 150))  # noqa: E731
     prior = Prior.of(of(values, known), stats, 2, side=SideInformation(times[:known]))
     changed = torch.tensor([3, 8, *range(known, len(index))])
     later = values.clone()

@@ -125,8 +125,8 @@ def test_a_completer_that_was_being_saved_when_something_was_deleted_does_not_st
     plain = Completer.save
 
     def save_while_deleted(self, path):
-        plain(self, path)
         engine.refresher.state.remove(7)
+        plain(self, path)
 
     monkeypatch.setattr(Completer, "save", save_while_deleted)
     engine.refresher.state.save(3, engine.snapshot.completer)

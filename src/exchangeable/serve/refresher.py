@@ -72,7 +72,7 @@ class Refresher:
         """Held while the next completer is made of that of the snapshot."""
         self._wants_refresh = False
         self._left: list[Change] = []
-        """Changes that are included at the next refresh."""
+        """Deletions, which are included at the next refresh."""
         self._stuck = False
         """Whether cells could not be added, so that all further ones wait for the refresh too."""
         self._meanwhile: list[Change] = []
@@ -216,7 +216,6 @@ class Refresher:
         except Exception as error:  # cells that cannot be added can still be read
             log.error("update failed", extra={"fields": describe_failure(error)})
         with self._wake:
-            self._left += written
             self._stuck = self._wants_refresh = True
             self._wake.notify_all()
         return completer
@@ -268,7 +267,7 @@ class Refresher:
         """Publish a completer of the whole table, with the cells that came while it was made."""
         later = [change for change in self._meanwhile if change.version > version]
         with self._wake:
-            self._left = [c for c in self._left if c.version > version and c.needs_refresh]
+            self._left = [change for change in self._left if change.version > version]
             self._stuck, self._wants_refresh = False, bool(self._left)
         completer = self._try_fold(completer, later)
         included = max([version, *(change.version for change in later if not self._stuck)])

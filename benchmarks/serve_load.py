@@ -1,9 +1,14 @@
-"""Recommendations for new ratings, asked for by many clients at once, from a process of their own.
+"""Recommendations over HTTP, asked for by many clients at once, from a process of their own.
 
     python benchmarks/serve_load.py [--table ml-1m] [--clients 32] [--seconds 180] [--overload]
+    python benchmarks/serve_load.py --cases all --seconds 30 [--als --install]
 
-Each client asks again as soon as it is answered. With --overload there are 300 of them for a while,
-which should hear 503, and then 32 again, which should not.
+Cases, on one service each: ``new`` users with ten ratings each, ``writes`` (the same, with
+``--writes`` changes a second among them), ``one`` client alone, ``known`` users (one client),
+``positives`` (the same table without its values, one client), and with ``--als`` implicit's ALS
+behind the same HTTP, in an environment of its own. Each client asks again as soon as it is
+answered. With --overload there are 300 of them for a while, which should hear 503, and then 32
+again, which should not.
 """
 
 from __future__ import annotations
@@ -12,11 +17,16 @@ import argparse
 import json
 import multiprocessing
 import random
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,69 +35,234 @@ from tests.support.service import Service, ask
 
 RATED = 10
 MOST_DRIFT = 0.05
+CASES = ("new", "writes", "one", "known", "positives")
+PEERS = Path(__file__).parent / "peers"
+ALS = ("implicit", "threadpoolctl", "fastapi", "uvicorn")
 
 
-def client(
-    service: Any, items: list[Any], levels: list[float], end: float, seed: int, found: list[Any]
-) -> None:
+@dataclass(frozen=True)
+class Load:
+    """What clients ask for."""
+
+    clients: int
+    seconds: float
+    writes: float = 0.0
+    """Changes a second: half of them new cells, half other values of known ones."""
+    known: bool = False
+    """Whether lists are those of known users."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels that requests name."""
+
+    users: list[Any]
+    items: list[Any]
+    levels: list[float]
+
+
+class Found:
+    """What clients found: status, seconds, end and version of each response, and of each write."""
+
+    def __init__(self) -> None:
+        self.responses: list[tuple[int, float, float, int]] = []
+        self.writes: list[tuple[int, float, float, int]] = []
+
+
+def client(service: Any, labels: Labels, load: Load, end: float, seed: int, found: Found) -> None:
     generator = random.Random(seed)
     connection = service.connection()
     while time.monotonic() < end:
-        rated = generator.sample(items, RATED)
-        body = {"ratings": [[one, generator.choice(levels)] for one in rated], "n": 10}
-        started = time.monotonic()
+        if load.known:
+            body = {"member": generator.choice(labels.users), "n": 10}
+        else:
+            rated = generator.sample(labels.items, RATED)
+            body = {"ratings": [[one, generator.choice(labels.levels)] for one in rated], "n": 10}
+        started, answer = time.monotonic(), None
         try:
-            status, _ = ask(connection, "POST", "/v1/recommend", body)
+            status, answer = ask(connection, "POST", "/v1/recommend", body)
         except OSError:
             status, connection = 0, service.connection()
-        found.append((status, time.monotonic() - started))
+        now = time.monotonic()
+        version = answer["pools"]["version"] if status == 200 and "pools" in answer else 0
+        found.responses.append((status, now - started, now, version))
         if status == 503:
             time.sleep(1)  # as Retry-After says
 
 
+def writer(service: Any, labels: Labels, load: Load, end: float, found: Found) -> None:
+    generator, connection = random.Random(-1), service.connection()
+    due = time.monotonic()
+    while (due := due + 1 / load.writes) < end:
+        time.sleep(max(due - time.monotonic(), 0))
+        user = generator.choice(labels.users)
+        if generator.random() < 0.5 and isinstance(user, int):
+            user = 10**9 + generator.randrange(10**6)
+        cell = [[user, generator.choice(labels.items)], generator.choice(labels.levels)]
+        started = time.monotonic()
+        status, answer = ask(connection, "PUT", "/v1/interactions", {"cells": [cell]})
+        now = time.monotonic()
+        version = answer["version"] if status == 200 else 0
+        found.writes.append((status, now - started, now, version))
+
+
 class Far:
-    """The service as other processes see it."""
+    """A service as other processes see it."""
 
     def __init__(self, port: int) -> None:
         self.port = port
 
     connection = Service.connection
+    call = Service.call
 
 
-def clients(
-    port: int, number: int, seconds: float, items: list[Any], levels: list[float]
-) -> dict[str, Any]:
+def clients(port: int, load: Load, labels: Labels) -> dict[str, Any]:
     """All clients of one process, and what they found."""
-    found: list[tuple[int, float]] = []
-    end = time.monotonic() + seconds
+    found = Found()
+    end = time.monotonic() + load.seconds
     threads = [
-        threading.Thread(target=client, args=(Far(port), items, levels, end, seed, found))
-        for seed in range(number)
+        threading.Thread(target=client, args=(Far(port), labels, load, end, seed, found))
+        for seed in range(load.clients)
     ]
+    if load.writes:
+        threads.append(threading.Thread(target=writer, args=(Far(port), labels, load, end, found)))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    good = sorted(taken for status, taken in found if status == 200)
+    good = sorted(taken for status, taken, _, _ in found.responses if status == 200)
+    statuses = [one[0] for one in (*found.responses, *found.writes)]
     return {
-        "clients": number,
-        "seconds": seconds,
-        "requests_per_second": round(len(good) / seconds, 1),
+        "clients": load.clients,
+        "seconds": load.seconds,
+        "requests_per_second": round(len(good) / load.seconds, 1),
         "median_ms": round(1000 * statistics.median(good), 1) if good else None,
         "p99_ms": round(1000 * good[int(0.99 * (len(good) - 1))], 1) if good else None,
-        "refused_503": sum(status == 503 for status, _ in found),
-        "errors": sum(status not in (200, 503) for status, _ in found),
+        "refused_503": statuses.count(503),
+        "errors": sum(status not in (200, 503) for status in statuses),
+        **(_written(found) if load.writes else {}),
     }
 
 
-def loaded(service: Service, number: int, seconds: float) -> dict[str, Any]:
+def _written(found: Found) -> dict[str, Any]:
+    """How long writes took, and until responses included them."""
+    taken = [taken for status, taken, _, _ in found.writes if status == 200]
+    seen = sorted((end, version) for _, _, end, version in found.responses if version)
+    lags = []
+    for _, _, written, version in found.writes:
+        after = (end for end, included in seen if end >= written and included >= version)
+        first = next(after, None)
+        if version and first is not None:
+            lags.append(first - written)
+    return {
+        "writes": len(taken),
+        "write_median_ms": round(1000 * statistics.median(taken), 1),
+        "included_median_s": round(statistics.median(lags), 2),
+        "included_most_s": round(max(lags), 2),
+    }
+
+
+def loaded(service: Any, number: int, seconds: float, **further: Any) -> dict[str, Any]:
+    """Load a service with so many clients."""
     about = service.call("GET", "/v1/model")[1]
-    axis = about["axes"][1]["name"]
-    members = service.call("GET", f"/v1/members?axis={axis}&limit=500")[1]["members"]
-    items = [one["label"] for one in members]
+    members = [
+        service.call("GET", f"/v1/members?axis={axis['name']}&limit=500")[1]["members"]
+        for axis in about["axes"]
+    ]
+    users, items = ([one["label"] for one in some] for some in members[:2])
+    labels = Labels(users, items, [level for level in about["levels"] if level] or [1.0])
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        return pool.apply(clients, (service.port, number, seconds, items, about["levels"]))
+        return pool.apply(clients, (service.port, Load(number, seconds, **further), labels))
+
+
+@contextmanager
+def started(place: Path, *arguments: str) -> Iterator[Service]:
+    service = Service(place, *arguments)
+    try:
+        service.wait(900)
+        yield service
+    finally:
+        if service.process.poll() is None:
+            service.kill()
+
+
+def without_values(name: str, place: Path) -> Path:
+    """Write the cells of a dataset without their values to a file."""
+    import polars as pl
+
+    from exchangeable.datasets import load
+
+    table = load(name).table
+    path = place / f"{name}-positives.csv"
+    pl.DataFrame(table.frame(table.index)).select(table.axes[:2]).write_csv(path)
+    return path
+
+
+@contextmanager
+def als_started(name: str, place: Path, environment: Path) -> Iterator[Far]:
+    """Implicit's ALS behind the same HTTP."""
+    import numpy as np
+
+    from exchangeable.datasets import load
+
+    table = load(name).table
+    users, items = (v.decode(table.index[:, a]) for a, v in enumerate(table.vocabularies))
+    cells = place / "cells.npz"
+    np.savez(cells, users=users.to_numpy(), items=items.to_numpy(), values=table.values)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        service = Far(int(free.getsockname()[1]))
+    python = environment / "bin" / "python"
+    process = subprocess.Popen([python, PEERS / "serve_als.py", cells, str(service.port)])
+    try:
+        end = time.monotonic() + 300
+        while process.poll() is None and time.monotonic() < end:
+            try:
+                service.call("GET", "/ready")
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield service
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """Run all cases that were asked for."""
+    told: dict[str, Any] = {}
+    cases = CASES if given.cases == "all" else tuple(given.cases.split(","))
+    plain = [case for case in cases if case != "positives"]
+    if plain:
+        with started(place, given.table) as service:
+            loaded(service, given.clients, min(10, given.seconds))  # to warm up
+            before = service.memory()
+            for case in plain:
+                number = given.clients if case in ("new", "writes") else 1
+                further = {
+                    "writes": given.writes if case == "writes" else 0.0,
+                    "known": case == "known",
+                }
+                told[case] = loaded(service, number, given.seconds, **further)
+            told["memory_mb"] = round(service.memory() / 2**20)
+            told["memory_drift"] = round(service.memory() / before - 1, 4)
+            if given.overload:
+                told["overload"] = loaded(service, 300, 20)
+                told["after"] = loaded(service, given.clients, 10)
+            told["exit_code"] = service.stop()
+    if "positives" in cases:
+        with started(place, str(without_values(given.table, place))) as service:
+            told["positives"] = loaded(service, 1, given.seconds)
+            told["positives known"] = loaded(service, 1, given.seconds, known=True)
+            told["positives many"] = loaded(service, given.clients, given.seconds)
+            told["positives_exit_code"] = service.stop()
+    if given.als:
+        with als_started(given.table, place, given.environment) as peer:
+            told["als"] = loaded(peer, given.clients, given.seconds)
+            told["als one"] = loaded(peer, 1, given.seconds)
+            told["als known"] = loaded(peer, 1, given.seconds, known=True)
+    return told
 
 
 def main() -> None:
@@ -95,45 +270,54 @@ def main() -> None:
     parser.add_argument("--table", default="ml-1m")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--cases", default="new", help=f"all, or some of {','.join(CASES)}")
+    parser.add_argument("--writes", type=float, default=5.0, help="changes a second of that case")
     parser.add_argument("--overload", action="store_true")
+    parser.add_argument("--als", action="store_true", help="implicit's ALS beside it")
+    parser.add_argument("--environment", type=Path, default=Path("out/peers-env"))
+    parser.add_argument("--install", action="store_true", help="install implicit there")
     given = parser.parse_args()
+    if given.install:
+        sys.path.insert(0, str(PEERS))
+        from runs import install
+
+        failed = install(given.environment, ALS)
+        if failed:
+            sys.exit(failed)
     with tempfile.TemporaryDirectory() as place:
-        service = Service(Path(place), given.table)
-        service.wait(600)
-        loaded(service, given.clients, 10)  # to warm up
-        before = service.memory()
-        told = loaded(service, given.clients, given.seconds)
-        told["memory_mb"] = round(service.memory() / 2**20)
-        told["memory_drift"] = round(service.memory() / before - 1, 4)
-        if given.overload:
-            told["overload"] = loaded(service, 300, 20)
-            told["after"] = loaded(service, given.clients, 10)
-        told["exit_code"] = service.stop()
-    for name in ("load", "overload", "after"):
-        if name == "load" or name in told:
-            print(row(name, told if name == "load" else told[name]))
-    print(f"memory {told['memory_mb']:,} MB, drift {told['memory_drift']:+.1%}")
+        told = measured(given, Path(place))
+    for name, load in told.items():
+        if isinstance(load, dict):
+            print(row(name, load))
+    if "memory_mb" in told:
+        print(f"memory {told['memory_mb']:,} MB, drift {told['memory_drift']:+.1%}")
     print(json.dumps(told))
     sys.exit(0 if _well(told) else 1)
 
 
 def row(name: str, load: dict[str, Any]) -> str:
+    written = ""
+    if "writes" in load:
+        written = (
+            f"  {load['writes']} writes of {load['write_median_ms']} ms, in responses after "
+            f"{load['included_median_s']} s, at most {load['included_most_s']} s"
+        )
     return (
-        f"{name:>9}  {load['clients']:4} clients  {load['requests_per_second']:7.1f} requests/s  "
+        f"{name:>15}  {load['clients']:4} clients  {load['requests_per_second']:7.1f} requests/s  "
         f"median {load['median_ms']} ms  99th percentile {load['p99_ms']} ms  "
-        f"{load['refused_503']:,} refused  {load['errors']:,} errors"
+        f"{load['refused_503']:,} refused  {load['errors']:,} errors{written}"
     )
 
 
 def _well(told: dict[str, Any]) -> bool:
     """No errors, memory that stays, refusals under overload only. How quick it is is not judged."""
-    well = not (told["errors"] or told["refused_503"] or told["exit_code"])
-    well &= abs(told["memory_drift"]) < MOST_DRIFT
-    if "overload" in told:
-        over, after = told["overload"], told["after"]
-        well &= over["refused_503"] > 0 and not (over["errors"] or after["errors"])
-        well &= after["refused_503"] == 0
-    return well
+    loads = {name: load for name, load in told.items() if isinstance(load, dict)}
+    well = not any(load["errors"] for load in loads.values())
+    well &= not any(load["refused_503"] for name, load in loads.items() if name != "overload")
+    well &= not (told.get("exit_code") or told.get("positives_exit_code"))
+    if "writes" not in loads:  # which make the table larger
+        well &= abs(told.get("memory_drift", 0)) < MOST_DRIFT
+    return well and ("overload" not in loads or loads["overload"]["refused_503"] > 0)
 
 
 if __name__ == "__main__":

@@ -100,13 +100,61 @@ def test_a_cell_that_was_known_takes_its_new_value():
     changed[0] = 1.0 if RATINGS[0] > 2 else 5.0
     expected = Completer("bias").fit(LABELS, changed)
     np.testing.assert_allclose(completer.predict(ASKED), expected.predict(ASKED), atol=0.05)
-    model = Completer("residual", training=SHORT).fit(LABELS, RATINGS)
-    model.update(LABELS.head(1), [changed[0]])
-    refreshed = ModelPredictor.of(model.predictor_.trained, model.cells_)
-    index = model.table_.cells(ASKED)
-    np.testing.assert_array_equal(
-        model.predict(ASKED), refreshed.predict(index).mean().double().numpy()
+
+
+@STRANGERS
+@pytest.mark.parametrize("model", ["pretrained", "residual"])
+def test_values_that_change_one_by_one_are_folded_in(model, monkeypatch):
+    """Nothing is read again, and predictions for their members come near those of a new fit."""
+    training = SHORT if model in TRAINED else None
+    own = np.flatnonzero((LABELS["member"] == LABELS["member"][0]).to_numpy())
+    changed = RATINGS.copy()
+    changed[own] = 6 - changed[own]
+    completer = Completer(model, training=training).fit(LABELS, RATINGS)
+    films = LABELS["film"].unique().sort()
+    asked = pl.DataFrame({"member": [LABELS["member"][0]] * len(films), "film": films})
+    before, index = completer.predict(asked), completer.table_.cells(asked)
+    monkeypatch.setattr(ModelPredictor, "refreshed", lambda *_: pytest.fail("all were read"))
+    for row in own:
+        completer.update(LABELS[[int(row)]], changed[[row]])
+    found = completer.predict(asked)
+    assert completer.fitted_.cells_since_refresh == len(own)
+    assert len(completer.cells_) == len(RATINGS)
+    np.testing.assert_array_equal(np.sort(completer.cells_.values), np.sort(changed))
+    monkeypatch.undo()
+    anew = ModelPredictor.of(completer.predictor_.trained, completer.cells_)
+    expected = anew.predict(index).mean().double().numpy()
+    errors = [float(np.sqrt(np.mean((each - expected) ** 2))) for each in (found, before)]
+    assert errors[0] < 0.3 * errors[1]
+
+
+def test_where_most_members_have_other_values_all_are_read_together():
+    completer = Completer("pretrained").fit(LABELS, RATINGS)
+    completer.update(LABELS, 6 - RATINGS)
+    assert completer.fitted_.cells_since_refresh == 0
+    expected = ModelPredictor.of(completer.predictor_.trained, completer.cells_)
+    index = completer.table_.cells(ASKED)
+    np.testing.assert_allclose(
+        completer.predict(ASKED), expected.predict(index).mean().double().numpy(), atol=1e-5
     )
+
+
+def test_the_cells_of_members_are_found_after_an_update_too():
+    completer = Completer("bias").fit(LABELS, RATINGS)
+    for axis in (0, 1):
+        completer.fitted_.cells_of_members(axis, np.array([0]))
+    sorted_rows = completer.fitted_.sorted_rows
+    member, film = LABELS["member"][0], LABELS["film"][0]
+    cells = [("zoe", film), (member, "new one"), ("zoe", "new one"), (member, film), ("amy", film)]
+    completer.update(cells, [1, 2, 3, 4, 5])
+    fitted = completer.fitted_
+    assert set(fitted.sorted_rows) == set(sorted_rows) == {0, 1}
+    fresh = replace(fitted)
+    assert not fresh.sorted_rows
+    for axis, size in enumerate(fitted.table.shape):
+        every = np.array([*range(size), -1])
+        expected = fresh.cells_of_members(axis, every)
+        np.testing.assert_array_equal(fitted.cells_of_members(axis, every), expected)
 
 
 def test_an_update_that_fails_leaves_everything_as_it_was(fitted):

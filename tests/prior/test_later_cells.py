@@ -69,3 +69,33 @@ def test_members_of_one_update_stay_compared_after_the_next(monkeypatch):
     users, third = rate(60, 3, range(4, 8))
     assert not torch.allclose(third, first)
     assert (users.members.tolist(), users.sizes.tolist()) == ([60, 61], [8, 2])
+
+
+def test_cells_with_other_values_are_averaged_as_they_are_now(monkeypatch):
+    """Those of a user whose ratings change, in two goes, count for others at the same films."""
+    monkeypatch.setattr(similarity, "MAX_INSTANT_PRODUCTS", 0)
+    monkeypatch.setattr(similarity, "MAX_INSTANT_PAIRS", 0)
+    rng = np.random.default_rng(0)
+    index = np.argwhere(rng.random((60, 40)) < 0.5)
+    values = rng.normal(size=len(index))
+    completer = Completer("pretrained", scale="real").fit(index, values)
+    completer.predict(index)  # compares all members
+    own = np.flatnonzero(index[:, 0] == 3)[:6]
+    for some in (own[:3], own[3:]):
+        before = completer.predictor_.prior.fitted
+        completer.update(index[some], values[some] + 5)
+    fitted = completer.predictor_.prior.fitted
+    users = fitted.similarities[0]
+    assert isinstance(users, UpdatedSimilarity)
+    assert len(users.replaced) == len(own)
+    assert users.before is before.similarities[0].before
+    cells = torch.from_numpy(index[own]).clone()
+    cells[:, 0] = 4  # another user, at the same films
+    place = fitted.index.tolist().index(index[own[0]].tolist())
+    table, row = users.table, users.table.row_of[3]
+    at = table.combinations.find(torch.from_numpy(index[own[:1]]))
+    stored = table.values[row, at] if table.is_dense else table.values.to_dense()[at, row]
+    torch.testing.assert_close(stored[0], fitted.residuals_at(slice(None))[place].float())
+    means = users.estimate(cells)[:, 2]  # by presence, where all weights are positive
+    old = users.before.estimate(cells)[:, 2]
+    assert (means > old).all()

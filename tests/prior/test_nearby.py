@@ -5,7 +5,17 @@ import math
 import pytest
 import torch
 
-from exchangeable.prior.nearby import SAME_DOUBT, WINDOW, WINDOW_DOUBT, Nearby
+from exchangeable.prior import nearby as nearby_module
+from exchangeable.prior.nearby import (
+    SAME_DOUBT,
+    WINDOW,
+    WINDOW_DOUBT,
+    Nearby,
+    UpdatedNearby,
+    update_nearby,
+)
+from exchangeable.sums.member_sums import MemberSums
+from exchangeable.sums.solved_members import SolvedMembers
 
 SHAPE = (7, 60)
 
@@ -78,3 +88,44 @@ def test_cells_without_a_time_are_left_out_and_queries_without_one_get_the_lates
     torch.testing.assert_close(some.estimate(index, times), only.estimate(index, times))
     nothing = Nearby.of(index, residuals, torch.full_like(times, torch.nan), SHAPE, 0)
     assert not nothing.estimate(index, times).any()
+
+
+def solved(index, members, axis=0):
+    found = torch.tensor(members)
+    return SolvedMembers(found, *MemberSums.of_members(index, axis, found))
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["all again", "beside the others"])
+def test_cells_that_come_later_are_sorted_with_those_of_their_members(share, monkeypatch):
+    monkeypatch.setattr(nearby_module, "MAX_UPDATED_SHARE", share)
+    index, residuals, times = table(times=40)
+    times[(index[:, 0] == 5).nonzero()[0]] = 99.0  # the latest is not among those sorted again
+    updated, known = Nearby.of(index[:-8], residuals[:-8], times[:-8], SHAPE, 0), len(index) - 8
+    index[-8:] = torch.tensor([[0, 61], [3, 5], [7, 1], [7, 2], [2, 61], [2, 62], [7, 3], [7, 9]])
+    shape = (8, 63)
+    for end in (known + 4, known + 8):  # in two goes
+        new = index[known:end, 0].unique()
+        known = end
+        changed = solved(index[:end], new.tolist())
+        of = lambda cells, end=end: residuals[:end][cells]  # noqa: E731
+        updated = update_nearby(updated, index[:end], of, times[:end], shape, changed)
+    assert isinstance(updated, UpdatedNearby if share else Nearby)
+    expected = Nearby.of(index, residuals, times, shape, 0)
+    for at in (times, None):
+        torch.testing.assert_close(updated.estimate(index, at), expected.estimate(index, at))
+    unseen = torch.tensor([[0, 1], [7, 50], [2, 59], [-1, 3]])
+    torch.testing.assert_close(updated.estimate(unseen), expected.estimate(unseen))
+    of_new, expected_of_new = updated.of_new_members(), expected.of_new_members()
+    torch.testing.assert_close(of_new.estimate(unseen), expected_of_new.estimate(unseen))
+
+
+def test_residuals_that_changed_count_for_their_members():
+    index, residuals, times = table(times=40)
+    before, changed = Nearby.of(index, residuals, times, SHAPE, 0), residuals.clone()
+    own = index[:, 0] == 2
+    changed[own] += 1
+    updated = update_nearby(
+        before, index, lambda cells: changed[cells], times, SHAPE, solved(index, [2])
+    )
+    expected = Nearby.of(index, changed, times, SHAPE, 0)
+    torch.testing.assert_close(updated.estimate(index, times), expected.estimate(index, times))

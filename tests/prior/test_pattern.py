@@ -125,6 +125,22 @@ def test_drift_finds_what_members_do_in_periods_and_ignores_the_units_of_time():
     assert torch.equal(other.at(index, 86400 * times.exp() - 7), found)
 
 
+def test_queries_without_times_have_the_effects_of_the_latest():
+    generator = torch.Generator().manual_seed(0)
+    index = torch.cartesian_prod(torch.arange(100), torch.arange(100))
+    values = torch.randn(len(index), generator=generator, dtype=torch.float64)
+    times = 7 * torch.rand(len(index), generator=generator, dtype=torch.float64)
+    drift = Drift.fit(index, values, times, (100, 100))
+    assert {each.axis for each in drift.members} == {0, 1}
+    asked = torch.tensor([[0, 3], [99, 99], [100, 5], [4, 999], [-1, 2], [7, -1], [-1, -1]])
+    latest = torch.full((len(asked),), drift.latest, dtype=torch.float64)
+    found = drift.at(asked, None)
+    assert torch.equal(found, drift.at(asked, latest))
+    assert (found != 0).tolist() == [True] * 6 + [False]
+    kept = drift.for_new_members(0)
+    assert torch.equal(kept.at(asked, None), kept.at(asked, latest))
+
+
 def test_drift_is_zero_for_strangers_and_without_times():
     index = torch.cartesian_prod(torch.arange(20), torch.arange(20))
     values = torch.randn(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

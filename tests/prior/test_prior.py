@@ -419,13 +419,30 @@ def test_an_update_moves_the_prior_of_those_it_meets():
     first = cells.take(np.arange(int((~late).sum())))
     changed = np.arange(len(first), len(cells))
     trained = TrainedModel(SMALL, CODEC, build(SMALL).eval(), TrainingConfig(), "random", {})
-    updated = ModelPredictor.of(trained, first).updated(cells, changed, replaced=False)
+    updated = ModelPredictor.of(trained, first).updated(cells, changed, known=len(first))
     fresh = ModelPredictor.of(trained, cells)
     asked = every_cell(table.shape)
     before = ModelPredictor.of(trained, first).predict(asked).mean()
     far = (updated.predict(asked).mean() - fresh.predict(asked).mean()).square().mean()
     # The pattern of cells and the trust stay as they were, so that some of the way is left.
     assert far < 0.45 * (before - fresh.predict(asked).mean()).square().mean()
+
+
+def test_values_after_an_update_are_those_without_drift_of_all_cells():
+    rng = np.random.default_rng(1)
+    index = torch.from_numpy(np.stack(np.nonzero(rng.random((60, 150)) < 0.8), axis=1))
+    times = torch.from_numpy(rng.integers(0, 6, size=len(index)).astype(float))
+    values = torch.from_numpy(rng.normal(size=(60, 6)))[index[:, 0], times.long()]
+    stats, known = ValueStats.of(values.numpy(), REAL), len(index) - 5
+    of = lambda each, cells: ExchangeableArray.of(index[:cells], each[:cells, None], (60, 150))  # noqa: E731
+    prior = Prior.of(of(values, known), stats, 2, side=SideInformation(times[:known]))
+    changed = torch.tensor([3, 8, *range(known, len(index))])
+    later = values.clone()
+    later[changed[:2]] += 1
+    fitted = prior.updated(of(later, len(index)), changed, SideInformation(times)).fitted
+    assert fitted.drift is not None
+    expected = stats.standardise(later) - fitted.drift.at(index, times)
+    torch.testing.assert_close(fitted.values, expected)
 
 
 def test_a_saved_completer_answers_the_same(tmp_path):

@@ -13,6 +13,7 @@ from tests.support.service_engine import FILM, MEMBER, NUMBERED, fit_bias, open_
 
 from exchangeable import Completer
 from exchangeable.errors import InputError
+from exchangeable.serve.answers.lists import Question
 
 
 @pytest.fixture
@@ -25,18 +26,18 @@ def held(engine, monkeypatch):
 
 
 def test_who_was_deleted_is_not_named_before_the_refresh_either(engine, held):
-    best = engine.recommend(0, MEMBER, [], {}, 3)[0]
+    best = engine.recommend(Question(0, MEMBER, n=3))[0]
     away = best[0].labels["film"]
     engine.refresher.delete_member(1, away)
-    listed = [one.labels["film"] for one in engine.recommend(0, MEMBER, [], {}, 3)[0]]
+    listed = [one.labels["film"] for one in engine.recommend(Question(0, MEMBER, n=3))[0]]
     assert listed[:2] == [one.labels["film"] for one in best[1:]]
     assert len(listed) == 3
     with pytest.raises(InputError, match="is not in the table"):
-        engine.recommend(0, None, [(away, 5.0)], {}, 3)
+        engine.recommend(Question(0, None, [(away, 5.0)], n=3))
     with pytest.raises(InputError, match="is not in the table"):
-        engine.recommend(1, away, [], {}, 3)
+        engine.recommend(Question(1, away, n=3))
     assert away not in [
-        one.labels["film"] for one in engine.recommend(0, None, [(FILM, 5.0)], {}, 99)[0]
+        one.labels["film"] for one in engine.recommend(Question(0, None, [(FILM, 5.0)], n=99))[0]
     ]
     assert engine.refresher.behind == 1  # though somebody is at it
     assert engine.snapshot.deleted_members
@@ -54,12 +55,12 @@ def test_somebody_deleted_cannot_be_given(tmp_path):
     event = threading.Event()
     engine = open_engine(tmp_path, frame, axes=["user", "film", "place"])
     engine.refresher.make = lambda table: event.wait(20) and fit_bias(table)
-    assert engine.recommend(0, "a", [], {"place": "t"}, 3)[0]
+    assert engine.recommend(Question(0, "a", given={"place": "t"}, n=3))[0]
     engine.refresher.delete_member(2, "t")
     with pytest.raises(InputError, match="place 't' is not in the table"):
-        engine.recommend(0, "a", [], {"place": "t"}, 3)
+        engine.recommend(Question(0, "a", given={"place": "t"}, n=3))
     with pytest.raises(InputError, match="given must name axes of user, film, place"):
-        engine.recommend(0, "a", [], {"month": "t"}, 3)
+        engine.recommend(Question(0, "a", given={"month": "t"}, n=3))
     event.set()
     engine.close()
 
@@ -70,7 +71,7 @@ def test_ratings_of_somebody_new_where_labels_are_numbers(tmp_path, model, posit
     frame = NUMBERED.drop("stars") if positives else NUMBERED
     engine = open_engine(tmp_path, frame, lambda table: Completer(model).fit_table(table))
     value = 1.0 if positives else 3.0
-    found = engine.recommend(0, None, [(3, value)], {}, 2, why=True)[0]
+    found = engine.recommend(Question(0, None, [(3, value)], n=2, why=True))[0]
     assert len(found) == 2
     assert all(isinstance(one.labels["item"], int) for one in found)
     engine.close()
@@ -79,7 +80,7 @@ def test_ratings_of_somebody_new_where_labels_are_numbers(tmp_path, model, posit
 def test_who_has_rated_everything_is_recommended_nothing(tmp_path):
     small = pl.DataFrame({"user": ["a", "b"], "film": ["x", "x"], "stars": [1.0, 2.0]})
     engine = open_engine(tmp_path, small, lambda table: Completer("pretrained").fit_table(table))
-    assert engine.recommend(0, None, [("x", 2.0)], {}, 5, why=True)[0] == []
+    assert engine.recommend(Question(0, None, [("x", 2.0)], n=5, why=True))[0] == []
     engine.close()
 
 

@@ -86,7 +86,7 @@ def test_a_refresh_that_is_overdue_is_reported(ready, engine, monkeypatch):
     engine.refresher.read_seconds = 0.0
     go_on, plain = threading.Event(), engine.refresher.make
     monkeypatch.setattr(engine.refresher, "make", lambda table: go_on.wait(20) and plain(table))
-    engine.refresher.put(CELL)  # replaces a cell, so that all are read again
+    engine.refresher.delete_cell(CELL[0][0])
     until(lambda: engine.refresher.refreshing)
     assert ready() == (503, ["refresh"])
     go_on.set()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.groups import Axes, Groups, check_axes
 from exchangeable.arrays.support import Support
+from exchangeable.runtime.cache import cached_property
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.cells import MAX_KEY
+from exchangeable.runtime.cache import cached_property
 
 if TYPE_CHECKING:
     from exchangeable.kernels import Runs

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +26,7 @@ from exchangeable.arrays.checks import (
     to_tensor,
 )
 from exchangeable.arrays.groups import Axes, GroupIndex, Groups, check_axes, group_keys, locate
+from exchangeable.runtime.cache import cached_property
 
 if TYPE_CHECKING:
     from exchangeable.arrays.checks import ArrayLike

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -22,6 +21,7 @@ from exchangeable.baselines.base import (
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.variational import Bias, FittedFactors
 from exchangeable.errors import InputError
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from exchangeable.baselines.reference_weights import (
     Weights,
 )
 from exchangeable.baselines.unfolding import Unfolding
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.threads import MIN_PARALLEL_CELLS, run_all
 from exchangeable.sums.products import MIN_HALF_PRODUCTS
 

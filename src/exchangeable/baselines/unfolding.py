@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple, Self
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.factorization import sparse
+from exchangeable.runtime.cache import cached_property
 from exchangeable.sums.products import positions_of_rows
 
 MAX_ENTRIES_PER_CELL = 64

@@ -25,7 +25,7 @@ from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
-    from exchangeable.serve.refresher import MakeCompleter
+    from exchangeable.serve.server import Factory
     from exchangeable.storage.store import Store
 
 SAMPLE = "film-club"
@@ -64,6 +64,13 @@ def serve(
             "be repeated."
         ),
     ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to keep the fitted table in, for quick starts; by default beside SQLite's "
+            "file, and nowhere for PostgreSQL."
+        ),
+    ] = None,
     upload_memory: Annotated[
         int, typer.Option(help="Megabytes of memory that an uploaded file may take.", min=64)
     ] = 2048,
@@ -87,6 +94,7 @@ def serve(
     from exchangeable.serve.limits import Limits
     from exchangeable.serve.server import Address, read_token
     from exchangeable.serve.server import serve as run
+    from exchangeable.serve.state import State
     from exchangeable.storage.store import Store
 
     token = None if token_file is None else read_token(token_file)
@@ -99,7 +107,7 @@ def serve(
     with closing(address.bind()) as bound, closing(Store.open(db or f"sqlite:///{file}")) as store:
         make = prepare_store(store, table, name, options, model, seed, device, output, features)
         output.line(f"reading {store.facts.source}")
-        engine = Engine(store, make)
+        engine = Engine(store, make, State.of(store, make.options, state))
         if engine.snapshot.completer is not None:
             output.line(*engine.snapshot.completer.notes_)
         url = f"http://{host}:{port}"
@@ -119,8 +127,8 @@ def prepare_store(
     device: str,
     output: Output,
     features: list[str] | None = None,
-) -> MakeCompleter:
-    """Fill an empty database with the table, and return the function that fits completers to it."""
+) -> Factory:
+    """Fill an empty database with the table, and return what fits completers to it."""
     from exchangeable.cli.features import read_features
     from exchangeable.completion.completer import Completer
     from exchangeable.data.features import TableFeatures
@@ -146,7 +154,7 @@ def prepare_store(
                 f"{source} is a saved completer: it takes no options for table, features or model"
             )
         completer = Completer.load(source, device=device)
-        make, data = saved_completer_factory(completer), completer.table_
+        make, data = saved_completer_factory(completer, source), completer.table_
     else:
         make = completer_factory(model, seed, device, units=options.units)
         data = open_table(name, options)[0] if store.is_empty else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ from exchangeable.ranking.ranker import PretrainedRanker
 from exchangeable.ranking.registry import RANKERS
 from exchangeable.ranking.single import SingleRanker
 from exchangeable.runtime import checkpoint
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.phrases import did_you_mean, format_count
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
@@ -122,14 +123,15 @@ class Fitted:
 
     def _rows_by_member(self, axis: int) -> tuple[Index, Index]:
         """Return the rows of the table sorted by member, and where each member's begin: kept."""
-        if axis not in self._sorted_rows:
+        if axis not in self.sorted_rows:
             member, size = self.table.index[:, axis], self.table.shape[axis]
             starts = np.concatenate([[0], np.bincount(member, minlength=size).cumsum()])
-            self._sorted_rows[axis] = np.argsort(member, kind="stable"), starts
-        return self._sorted_rows[axis]
+            self.sorted_rows[axis] = np.argsort(member, kind="stable"), starts
+        return self.sorted_rows[axis]
 
     @cached_property
-    def _sorted_rows(self) -> dict[int, tuple[Index, Index]]:
+    def sorted_rows(self) -> dict[int, tuple[Index, Index]]:
+        """Rows sorted by member, and where each member's begin, by the axes that were needed."""
         return {}
 
     @cached_property

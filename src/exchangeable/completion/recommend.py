@@ -85,7 +85,7 @@ def recommend(fitted: Fitted, query: RecommendQuery) -> Recommendations:
         return _find_best(fitted, query, axis, np.array([code]))
     labels, rated, values = encode_ratings(table, member, axis, query.ratings)
     if code == UNKNOWN:
-        found = _recommend_to_new(fitted, query, axis, rated, values, features=row)
+        found = recommend_to_new(fitted, query, axis, rated, values, features=row)
         if found is not None:
             return found
     if row is not None:
@@ -133,7 +133,7 @@ def _recommend_with_ratings(
 ) -> Recommendations:
     """Find the best cells of many new members, each from its own ratings."""
     labels, rated, values = encode_ratings_of_many(fitted.table, members, axis, query.ratings)
-    found = _recommend_to_new(fitted, query, axis, rated, values, count=len(members))
+    found = recommend_to_new(fitted, query, axis, rated, values, count=len(members))
     if found is not None:
         return found
     parts = []
@@ -146,7 +146,7 @@ def _recommend_with_ratings(
     return Recommendations.joined(axis, parts)
 
 
-def _recommend_to_new(
+def recommend_to_new(
     fitted: Fitted,
     query: RecommendQuery,
     axis: int,

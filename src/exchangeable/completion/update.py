@@ -67,7 +67,7 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
         before = before.take(observed)
     new_times = None if added.times is None else added.times[has_value]
     new = Cells(index, values, shape, table.scale, new_times)
-    everything, changed, replaced = _merge(before, new)
+    everything, changed = _merge(before, new)
     ranked = isinstance(fitted.predictor, RankingPredictor)
     if table.scale.kind == "positives" and not ranked:
         zeros = draw_negatives_beside(index, everything, np.random.default_rng(len(everything)))
@@ -76,7 +76,7 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
     if _is_same(before, fitted.cells):
         cells = replace(everything, scale=fitted.cells.scale)
     else:  # with negatives that were drawn beside them
-        cells, changed, replaced = _merge(fitted.cells, new)
+        cells, changed = _merge(fitted.cells, new)
     described = fitted.features
     predictor = fitted.predictor
     if described.axes:
@@ -84,8 +84,9 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
         predictor = _with_features(predictor, described)
     elif features:
         described.with_more(table, features)  # raises: there were none when the table was fitted
-    predictor = predictor.updated(cells, changed, replaced=replaced)
-    refitted = fitted.predictor.needs_refit(replaced=replaced)
+    known = len(fitted.cells)
+    refitted = predictor.needs_refit(cells, changed, known=known)
+    predictor = predictor.updated(cells, changed, known=known)
     whole = replace(
         table,
         vocabularies=vocabularies,
@@ -93,7 +94,7 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
         values=everything.values,
         times=everything.times,
     )
-    return replace(
+    updated = replace(
         fitted,
         table=whole,
         cells=cells,
@@ -101,6 +102,21 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
         cells_since_refresh=0 if refitted else fitted.cells_since_refresh + len(changed),
         features=described,
     )
+    if observed.all():
+        _keep_sorted_rows(fitted, updated)
+    return updated
+
+
+def _keep_sorted_rows(fitted: Fitted, updated: Fitted) -> None:
+    """Insert the rows that came last into the rows that were sorted by member before."""
+    known, index = len(fitted.table), updated.table.index
+    for axis, (permutation, starts) in fitted.sorted_rows.items():
+        members, size = index[known:, axis], updated.table.shape[axis]
+        by_member = np.argsort(members, kind="stable")
+        ends = np.append(starts[1:], np.full(size - len(starts) + 1, known))
+        rows = np.insert(permutation, ends[members[by_member]], known + by_member)
+        later = np.concatenate([[0], np.bincount(members, minlength=size).cumsum()])
+        updated.sorted_rows[axis] = rows, np.append(starts[:1], ends) + later
 
 
 def refresh(fitted: Fitted) -> Fitted:
@@ -181,24 +197,13 @@ def _is_same(one: Cells, other: Cells) -> bool:
     return all(a.shape == b.shape and a.ctypes.data == b.ctypes.data for a, b in pairs)
 
 
-def _merge(cells: Cells, new: Cells) -> tuple[Cells, Index, bool]:
-    """Merge new cells into others: all cells, positions of the new ones, whether any was there.
+def _merge(cells: Cells, new: Cells) -> tuple[Cells, Index]:
+    """Merge new cells into others: all cells, and the positions of the new ones.
 
     The result has times where the others have any; a new cell without one has NaN.
     """
     index, values, shape = new.index, new.values, new.shape
-    new_keys = cell_keys(index, shape)
-    permutation = np.argsort(new_keys)
-    ascending, positions = new_keys[permutation], np.full(len(new_keys), UNKNOWN)
-    has_new = np.zeros(shape[0], dtype=bool)
-    has_new[index[:, 0]] = True
-    for start in range(0, len(cells), _CELLS_PER_SEARCH):  # these are many, and not sorted
-        members = cells.index[start : start + _CELLS_PER_SEARCH, 0]
-        rows = start + np.flatnonzero(has_new[members])
-        keys = cell_keys(cells.index[rows], shape)
-        at = np.searchsorted(ascending, keys).clip(max=len(new_keys) - 1)
-        matches = ascending[at] == keys
-        positions[permutation[at[matches]]] = rows[matches]
+    positions = find_cells(cells.index, index, shape)
     replaced = positions != UNKNOWN
     merged = cells.values.copy()
     merged[positions[replaced]] = values[replaced]
@@ -216,4 +221,4 @@ def _merge(cells: Cells, new: Cells) -> tuple[Cells, Index, bool]:
         cells.scale,
         times,
     )
-    return everything, positions, bool(replaced.any())
+    return everything, positions

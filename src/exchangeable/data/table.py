@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from exchangeable.data.options import TableOptions, missing_texts
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import InputError
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Kind, Scale
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from exchangeable.arrays.cells import UNKNOWN, Index
 from exchangeable.errors import InputError
+from exchangeable.runtime.cache import cached_property
 
 WHOLE = "(0|-?[1-9][0-9]{0,17})"
 """Pattern of integers as they are written: "7" but not "07"."""

@@ -5,7 +5,6 @@
     extend           memory + new cells -> memory; cells observed before are not run again
     for_new_members  memory + the cells of new members -> memory to read these from, each alone
     predict_hidden   cells, some of which are hidden -> outputs for these, given the others
-
 Observed cells write and queried cells only read, so a prediction depends on no other query.
 """
 
@@ -230,7 +229,7 @@ class MemoryModel(nn.Module):
         """
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be 1 or more, but is {chunk_size}")
-        self._check_memory(memory)
+        self.check_memory(memory)
         check_queries(queries, memory.shape, self.device)
         cells = queries.indexed_by(memory.group_index)
         # The prior is computed once: for many cells it takes little longer than for a few.
@@ -267,14 +266,14 @@ class MemoryModel(nn.Module):
         A memory holds no cells, so one that was observed before must not come again.
         ``prior`` takes the place of the memory's.
         """
-        self._check_memory(memory)
+        self.check_memory(memory)
         if not memory.pools:
             raise ValueError("the memory was made to be read only: it cannot be extended")
         check_extension(observed, memory.shape)
         group_index = memory.group_index.extended(observed.support.index, observed.shape)
         all_features = append_features(memory.features, features, observed.order)
         cells = observed.support.indexed_by(group_index)
-        values = self._start(observed, cells, all_features, prior)
+        values = self.start_cells(observed, cells, all_features, prior)
         pools, readouts = extend_pools(
             list(self.layers),
             memory.pools,
@@ -303,11 +302,11 @@ class MemoryModel(nn.Module):
         is one that includes them.
         """
         check_new_members(observed, axis, memory.shape)
-        self._check_memory(memory)
+        self.check_memory(memory)
         group_index = new_members_group_index(memory.group_index, axis, observed.support)
         all_features = replace_features(memory.features, axis, features)
         cells = observed.support.indexed_by(group_index)
-        values = self._start(observed, cells, all_features, prior)
+        values = self.start_cells(observed, cells, all_features, prior)
         readouts = read_new_members(
             list(self.layers), memory.readouts, axis, cells, values, all_features
         )
@@ -327,7 +326,7 @@ class MemoryModel(nn.Module):
         """Return the channels with which observed values (E, K) enter the first layer."""
         return values
 
-    def _start(
+    def start_cells(
         self,
         observed: ExchangeableArray,
         cells: Support,
@@ -342,7 +341,8 @@ class MemoryModel(nn.Module):
         self.layers[0].check_features(features, cells.shape)
         return values
 
-    def _check_memory(self, memory: Memory) -> None:
+    def check_memory(self, memory: Memory) -> None:
+        """Raise unless a memory has pools of as many layers."""
         if len(memory.readouts) != len(self.layers):
             raise ValueError(
                 f"the memory must come from a model of {len(self.layers)} layers as this one, "

@@ -10,7 +10,6 @@ index.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
@@ -23,6 +22,7 @@ from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Epilogue, add_in_place, combine
 from exchangeable.nn.pool_states import Poolings, PoolStates
 from exchangeable.nn.pools import GroupReadout, Modules, PooledTerm, Pooling, rows_fused, uniform
+from exchangeable.runtime.cache import cached_property
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", ExchangeableArray, Tensor)
 

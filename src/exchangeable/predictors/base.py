@@ -40,15 +40,15 @@ class Predictor(Protocol):
         """
         ...
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> Predictor:
+    def updated(self, cells: Cells, changed: Index, *, known: int) -> Predictor:
         """Fold in the cells at the positions ``changed`` of all cells, without training.
 
-        ``replaced`` says that some of them had a value before.
+        The first ``known`` cells are those of before, some with other values; others are new.
         """
         ...
 
-    def needs_refit(self, *, replaced: bool) -> bool:
-        """Whether ``updated`` reads all cells together, rather than fold new ones in."""
+    def needs_refit(self, cells: Cells, changed: Index, *, known: int) -> bool:
+        """Whether ``updated`` reads all cells together, rather than fold those that changed in."""
         ...
 
     def refreshed(self, cells: Cells) -> Predictor:

@@ -39,10 +39,10 @@ class BaselinePredictor:
         )
         return self.calibration.apply(normal)
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> BaselinePredictor:
+    def updated(self, cells: Cells, changed: Index, *, known: int) -> BaselinePredictor:
         return replace(self, fitted=self.fitted.updated(cells, changed))
 
-    def needs_refit(self, *, replaced: bool) -> bool:
+    def needs_refit(self, cells: Cells, changed: Index, *, known: int) -> bool:
         return False
 
     def refreshed(self, cells: Cells) -> BaselinePredictor:

@@ -76,10 +76,10 @@ class LiteralPredictor:
         decoded = self.trained.codec.read(outputs.double().cpu(), self.stats)
         return self.calibration.apply(decoded)
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> LiteralPredictor:
+    def updated(self, cells: Cells, changed: Index, *, known: int) -> LiteralPredictor:
         return self.refreshed(cells)
 
-    def needs_refit(self, *, replaced: bool) -> bool:
+    def needs_refit(self, cells: Cells, changed: Index, *, known: int) -> bool:
         return True
 
     def with_features(self, features: TableFeatures) -> LiteralPredictor:

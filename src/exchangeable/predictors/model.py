@@ -7,20 +7,21 @@ member that is not in the table.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.array import FeatureTensors
+from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.arrays.support import Support
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
 from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.prior_fit import fit_prior
+from exchangeable.models.rewrite import rewrite
 from exchangeable.predictors.best import RoughPredictions
 from exchangeable.predictors.new_members import NewMembersPredictor
 from exchangeable.predictors.spare_members import (
@@ -40,8 +41,9 @@ from exchangeable.predictors.state import (
 )
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.prior.presence import find_unseen
-from exchangeable.prior.prior import Prior
+from exchangeable.prior.prior import Prior, TimedPrior
 from exchangeable.prior.side_information import SideInformation
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -54,6 +56,10 @@ from exchangeable.values.joined import Joined
 
 if TYPE_CHECKING:
     from exchangeable.data.features import TableFeatures
+
+MAX_REWRITTEN_SHARE = 0.5
+"""Share of the cells up to which those of members with other values are read again; of more all
+are read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,39 +205,58 @@ class ModelPredictor:
             )
         return self.unseen[axes]
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
-        if self.needs_refit(replaced=replaced):
+    def updated(self, cells: Cells, changed: Index, *, known: int) -> ModelPredictor:
+        if self.needs_refit(cells, changed, known=known):
             return self.refreshed(cells)
         with torch.no_grad(), one_thread(self.device):
-            return self._extended(cells, changed)
+            return self._extended(cells, changed, known)
 
-    def _extended(self, cells: Cells, changed: Index) -> ModelPredictor:
-        """Return the predictor after cells at the positions ``changed`` came."""
-        shape = with_spare(cells.shape)
-        observed = cells.take(changed).to_array(shape)
-        added = observed.map_values(encoder(self.trained.codec, self.stats))
-        prior, at_times = self.prior, None
+    def _extended(self, cells: Cells, changed: Index, known: int) -> ModelPredictor:
+        """Return the predictor after cells at the positions ``changed`` came or were replaced."""
+        prior, prior_of = self.prior, None
         features = padded_with_zeros(self.features, cells.shape)
         if prior is not None:
-            every = cells.to_array(shape).to(self.device)
+            every = cells.to_array(with_spare(cells.shape)).to(self.device)
             times = to_tensor(cells.times, self.device)
             side = SideInformation(times, features_with_spare(features, cells.shape, self.device))
-            positions = torch.from_numpy(changed).to(self.device)
-            prior = prior.updated(every, positions, side)
-            at_times = prior.at(None if times is None else times[positions])
-        # The spare member of before has no cell, so the first new one can take its place.
-        memory = self.trained.model.extend(self.memory, added.to(self.device), prior=at_times)
+            prior = prior.updated(every, torch.from_numpy(changed).to(self.device), side)
+            prior_of = partial(_prior_of_cells, prior, times)
+        memory, model = self.memory, self.trained.model
+        replaced, added = changed[changed < known], changed[changed >= known]
+        if len(added):
+            # The spare member of before has no cell, so the first new one can take its place.
+            own_prior = None if prior_of is None else prior_of(added)
+            memory = model.extend(memory, self._encoded(cells, added), prior=own_prior)
+        if len(replaced):
+            positions = cells_of_their_members(cells, replaced)
+            own_prior = None if prior_of is None else prior_of(positions)
+            index = torch.from_numpy(cells.index[replaced]).to(self.device)
+            observed = self._encoded(cells, positions)
+            memory = rewrite(model, memory, observed, index, prior=own_prior)
         return replace(self, memory=memory, prior=prior, features=features)
+
+    def _encoded(self, cells: Cells, positions: Index) -> ExchangeableArray:
+        """Return some of the cells as they enter the model."""
+        observed = cells.take(positions).to_array(with_spare(cells.shape))
+        return observed.map_values(encoder(self.trained.codec, self.stats)).to(self.device)
 
     def with_features(self, features: TableFeatures) -> ModelPredictor:
         """Return the same predictor with other features, which the next reading will see."""
         tensors = features.to_tensors(centred=self.trained.prior_reads_features)
         return replace(self, features=tensors)
 
-    def needs_refit(self, *, replaced: bool) -> bool:
-        # A value cannot be taken out of a pool, nor can layers take features before the last ones.
+    def needs_refit(self, cells: Cells, changed: Index, *, known: int) -> bool:
+        replaced = changed[changed < known]
+        if not self.can_extend or (len(replaced) and len(cells.shape) == 1):
+            return True
+        most = MAX_REWRITTEN_SHARE * len(cells)
+        return len(replaced) > most or len(cells_of_their_members(cells, replaced)) > most
+
+    @property
+    def can_extend(self) -> bool:
+        """Whether cells can come later: not where layers take features, or no pools are kept."""
         by_layers = self.features is not None and not self.trained.prior_reads_features
-        return replaced or by_layers or not self.memory.pools
+        return not by_layers and bool(self.memory.pools)
 
     def refreshed(self, cells: Cells) -> ModelPredictor:
         predictor = ModelPredictor.of(
@@ -253,7 +278,7 @@ class ModelPredictor:
         *,
         count: int = 1,
     ) -> NewMembersPredictor | None:
-        if self.needs_refit(replaced=False):
+        if not self.can_extend:
             return None
         return NewMembersPredictor.of(self, axis, index, values, features, count)
 
@@ -307,3 +332,18 @@ class ModelPredictor:
                 config, tensors, trained, observed, side, by_layers
             )
         return cls(trained, read, stats, features, ALONE, memory, calibration, prior, unseen=unseen)
+
+
+def cells_of_their_members(cells: Cells, some: Index) -> Index:
+    """Return the positions of all cells of the members, on any axis, that some cells have."""
+    found = np.zeros(len(cells), dtype=bool)
+    for column, size in zip(cells.index.T if len(some) else (), cells.shape, strict=False):
+        members = np.zeros(size, dtype=bool)
+        members[column[some]] = True
+        found |= members[column]
+    return np.flatnonzero(found)
+
+
+def _prior_of_cells(prior: Prior, times: Tensor | None, positions: Index) -> TimedPrior:
+    """Return the prior of some of the cells, at their times (E,)."""
+    return prior.at(None if times is None else times[torch.from_numpy(positions).to(times.device)])

@@ -7,7 +7,6 @@ it, together with the cells that are predicted then: one pass over the closed-fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +17,7 @@ from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.predictors.best import RoughPredictions
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.threads import one_thread
 from exchangeable.values.codecs import encoder
 from exchangeable.values.distributions import Distribution
@@ -106,11 +106,11 @@ class NewMembersPredictor:
 
         return RoughPredictions(whole.to_values(means[: len(index)]), read)
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> ModelPredictor:
-        return self.read.updated(cells, changed, replaced=replaced)
+    def updated(self, cells: Cells, changed: Index, *, known: int) -> ModelPredictor:
+        return self.read.updated(cells, changed, known=known)
 
-    def needs_refit(self, *, replaced: bool) -> bool:
-        return self.read.needs_refit(replaced=replaced)
+    def needs_refit(self, cells: Cells, changed: Index, *, known: int) -> bool:
+        return self.read.needs_refit(cells, changed, known=known)
 
     def refreshed(self, cells: Cells) -> ModelPredictor:
         return self.whole.refreshed(cells)

@@ -186,18 +186,18 @@ class RankingPredictor:
             chances = chances.masked_fill(seen.gather(1, top), 1)
         return top.masked_fill(found == -torch.inf, UNKNOWN), chances
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> RankingPredictor:
+    def updated(self, cells: Cells, changed: Index, *, known: int) -> RankingPredictor:
         items = len(self.positives.per_item)
-        known = cells.index[:, 1] < items
-        read = replace(cells.take(known), shape=(cells.shape[0], items))
+        was_read = cells.index[:, 1] < items
+        read = replace(cells.take(was_read), shape=(cells.shape[0], items))
         return replace(
             self,
             positives=self.usual.positives_of(read, self.device),
             shape=(cells.shape[0], cells.shape[1]),
-            later=cells.index[~known],
+            later=cells.index[~was_read],
         )
 
-    def needs_refit(self, *, replaced: bool) -> bool:
+    def needs_refit(self, cells: Cells, changed: Index, *, known: int) -> bool:
         return False
 
     def refreshed(self, cells: Cells) -> RankingPredictor:

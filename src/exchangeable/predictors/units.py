@@ -41,15 +41,15 @@ class UnitsPredictor:
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         return self.units.apply(self.inner.predict(index, times), index)
 
-    def updated(self, cells: Cells, changed: Index, *, replaced: bool) -> UnitsPredictor:
+    def updated(self, cells: Cells, changed: Index, *, known: int) -> UnitsPredictor:
         if self.units.kind == "log" and not self.chosen and cells.values.min() < 0:
             return self.refreshed(cells)  # they have no logarithm: other units suit them now
         units = self.units.with_members(cells.index, cells.values, cells.shape)
-        inner = self.inner.updated(in_units(units, cells), changed, replaced=replaced)
+        inner = self.inner.updated(in_units(units, cells), changed, known=known)
         return replace(self, inner=inner, units=units)
 
-    def needs_refit(self, *, replaced: bool) -> bool:
-        return self.inner.needs_refit(replaced=replaced)
+    def needs_refit(self, cells: Cells, changed: Index, *, known: int) -> bool:
+        return self.inner.needs_refit(cells, changed, known=known)
 
     def refreshed(self, cells: Cells) -> UnitsPredictor:
         asked = (self.units.kind, self.units.axis) if self.chosen else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,13 +24,14 @@ from exchangeable.prior.later_cells import (
     similarities_without_later_cells,
     update_similarities,
 )
-from exchangeable.prior.nearby import Nearby, estimate_nearby
+from exchangeable.prior.nearby import Nearby, UpdatedNearby, estimate_nearby, update_nearby
 from exchangeable.prior.new_members import NewMembersSimilarity
 from exchangeable.prior.pattern import Pattern
 from exchangeable.prior.presence import Presence, judge_members
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.summed_similarity import compare_by_sums, is_summed
 from exchangeable.prior.unseen import without_own_cells
+from exchangeable.runtime.cache import cached_property
 from exchangeable.sums.member_sums import MemberSums
 from exchangeable.sums.solved_members import SolvedMembers
 
@@ -72,7 +72,7 @@ class ClosedForm:
         return self.values[cells].to(mean) - mean
 
     @cached_property
-    def nearby(self) -> tuple[Nearby | None, ...]:
+    def nearby(self) -> tuple[Nearby | UpdatedNearby | None, ...]:
         """The cells of each axis's members in the sequence of their times."""
         times = self.side.times
         return tuple(
@@ -118,7 +118,7 @@ class ClosedForm:
     def with_similarities(
         self,
         similarities: Similarities,
-        nearby: tuple[Nearby | None, ...] | None = None,
+        nearby: tuple[Nearby | UpdatedNearby | None, ...] | None = None,
         **changed: Any,
     ) -> ClosedForm:
         """Return a copy for which similarities, and what is nearby, are not computed again."""
@@ -226,7 +226,7 @@ class ClosedForm:
             for each in similarities_without_later_cells(self.similarities)
         )
         nearby = [
-            None if each is None or at == axis else replace(each, asks_known=False)
+            None if each is None or at == axis else each.of_new_members()
             for at, each in enumerate(self.nearby)
         ]
         if side.times is not None and axis in self.near_axes:
@@ -252,11 +252,11 @@ class ClosedForm:
     ) -> ClosedForm:
         """Return the models after cells at the positions ``changed`` came: their members anew.
 
-        ``index`` (E, D), ``values`` (E,) and ``side`` are those of all cells and members.
+        ``index`` (E, D), ``values`` (E,) and ``side`` are those of all cells and members: first
+        those of before, some with other values, then new ones.
         """
         assert self.pattern is not None
-        if self.drift is not None:
-            values = values - self.drift.at(index, side.times)
+        values = self._updated_values(index, values, side, changed)
         members = SolvedMembers.by_axis(index, changed)
         features = [
             self._updated_features(each, size, side)
@@ -276,8 +276,30 @@ class ClosedForm:
             self.near_axes,
             Presence.by_axis(index, shape),
         )
-        kept = update_similarities(self.similarities, index, fitted.residuals_at, shape, members)
-        return fitted if kept is None else fitted.with_similarities(kept)
+        if side.times is not None:
+            cells = index, fitted.residuals_at, side.times, shape
+            vars(fitted)["nearby"] = tuple(
+                None if each is None else update_nearby(each, *cells, members[each.axis])
+                for each in self.nearby
+            )
+        replaced = changed[changed < len(self.values)]
+        kept = update_similarities(
+            self.similarities, index, fitted.residuals_at, shape, members, replaced
+        )
+        return (
+            fitted if kept is None else fitted.with_similarities(kept, vars(fitted).get("nearby"))
+        )
+
+    def _updated_values(
+        self, index: Tensor, values: Tensor, side: SideInformation, changed: Tensor
+    ) -> Tensor:
+        """Return the values of all cells without drift; only those that changed are computed."""
+        if self.drift is None:
+            return values
+        times = None if side.times is None else side.times[changed]
+        new = values[changed] - self.drift.at(index[changed], times).to(values)
+        added = len(values) - len(self.values)
+        return torch.cat([self.values, values.new_empty(added)]).index_copy_(0, changed, new)
 
     def _updated_features(self, changed: SolvedMembers, size: int, side: SideInformation) -> Tensor:
         """Return the features of all members: changed and new ones are described again."""

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.variational import Bias
+from exchangeable.runtime.cache import cached_property
 
 MAX_PERIODS = 1024
 """Periods at most; half as many, and half again, where there are too few cells for each effect."""
@@ -42,6 +43,22 @@ class MemberDrift:
     def at(self, index: Tensor, times: Tensor) -> Tensor:
         """Return the effects at cells (Q, D) and times (Q,): (Q,)."""
         return self.effects[_find(self.keys, _key(index[:, self.axis], times, self.edges))]
+
+    def at_time(self, index: Tensor, time: float) -> Tensor:
+        """Return the effects at cells (Q, D), all at one time: (Q,)."""
+        if time not in self._tables:
+            # Members after the last one with an effect have none, and -1 reads the last row.
+            last = int(self.keys[-1]) // (len(self.edges) + 2) if len(self.keys) else -1
+            members = torch.arange(last + 2, device=self.keys.device)
+            times = torch.full_like(members, time, dtype=torch.float64)
+            self._tables[time] = self.at(members[:, None].expand(-1, self.axis + 1), times)
+        table = self._tables[time]
+        return table[index[:, self.axis].clamp(max=len(table) - 1)]
+
+    @cached_property
+    def _tables(self) -> dict[float, Tensor]:
+        """Effects of all members by time: (N,) each. Most queries are at the latest."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +93,11 @@ class Drift:
     def at(self, index: Tensor, times: Tensor | None) -> Tensor:
         """Return the sum of the effects at cells (Q, D) and times (Q,), or the latest: (Q,)."""
         total = torch.zeros(len(index), dtype=torch.float64, device=index.device)
-        if times is None:
-            times = torch.full_like(total, self.latest)
         for each in self.members:
-            total += each.at(index, times)
+            if times is None:
+                total += each.at_time(index, self.latest)
+            else:
+                total += each.at(index, times)
         return total
 
     def for_new_members(self, axis: int) -> Drift:

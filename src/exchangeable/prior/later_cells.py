@@ -41,6 +41,7 @@ class UpdatedSimilarity:
     sizes: Tensor  # (T,), numbers of cells that they were compared with
     weights: Weights
     """Weights of the references for these."""
+    replaced: Tensor  # (R,), positions of cells of before that have other values since
 
     def estimate(self, index: Tensor) -> Tensor:
         """Estimate cells (Q, D) as ``Similarity.estimate`` does: (Q, 4)."""
@@ -92,16 +93,18 @@ def update_similarities(
     residuals: Residuals,
     shape: tuple[int, ...],
     changed: Sequence[SolvedMembers],
+    replaced: Tensor,
 ) -> tuple[UpdatedSimilarity, ...] | None:
     """Add cells to the similarities of all axes; None where all members are compared again.
 
-    ``changed`` are the members of each axis with changed cells.
+    ``changed`` are the members of each axis with changed cells, and ``replaced`` the positions of
+    those that had a value before.
     """
     updated: list[UpdatedSimilarity] = []
     known: Sequence[Similarity | UpdatedSimilarity | NewMembersSimilarity] = similarities
     for each, members in zip(known, changed, strict=True):
         assert not isinstance(each, NewMembersSimilarity), "new members cannot be changed"
-        one = update_similarity(each, index, residuals, shape, members)
+        one = update_similarity(each, index, residuals, shape, members, replaced)
         if one is None:
             return None
         updated.append(one)
@@ -114,6 +117,7 @@ def update_similarity(
     residuals: Residuals,
     shape: tuple[int, ...],
     changed: SolvedMembers,
+    replaced: Tensor,
 ) -> UpdatedSimilarity | None:
     """Add cells of the ``changed`` members of its axis to a similarity; ``index`` has all (E, D).
 
@@ -123,7 +127,11 @@ def update_similarity(
     if not len(before.residuals) or before.compares_at_once:
         return None
     axis, old = before.axis, before.unfolded
+    if isinstance(similarity, UpdatedSimilarity):
+        replaced = torch.cat([similarity.replaced, replaced]).unique()
+    replaced = replaced[replaced < len(before.residuals)]
     later = torch.arange(len(before.residuals), len(index), device=index.device)
+    later = torch.cat([replaced, later])
     others = [other for other in range(len(shape)) if other != axis]
     combinations, _ = Combinations.of(index[later], others, shape)
     if len(combinations) > MAX_SHARE * len(old):
@@ -144,7 +152,7 @@ def update_similarity(
         all_sizes, weights = all_sizes[permutation], weights.take(permutation)
     if len(members) > MAX_SHARE * old.members:
         return None
-    return UpdatedSimilarity(before, table, members, all_sizes, weights)
+    return UpdatedSimilarity(before, table, members, all_sizes, weights, replaced)
 
 
 def _compares_again(

@@ -8,8 +8,8 @@ units. A cell never contributes to its own estimate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 
 from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.unfolding import Combinations
+from exchangeable.sums.solved_members import SolvedMembers
 
 CHANNELS = 2
 """Estimates for each axis: by cells at the same time, and by those in the window."""
@@ -26,6 +27,11 @@ WINDOW = 8
 
 SAME_DOUBT, WINDOW_DOUBT = 2.0, 4.0
 """Cells at which a mean is shrunk by half."""
+
+
+MAX_UPDATED_SHARE = 0.125
+"""Share of the cells up to which those of members with later cells are sorted beside the others:
+sorting the million of ML-1M takes .2 s."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +87,10 @@ class Nearby:
         ]
         return torch.stack(estimates, dim=1) * usable[:, None]
 
+    def of_new_members(self) -> Nearby:
+        """Return the same for queries that are never among these cells."""
+        return replace(self, asks_known=False)
+
     def _find(self, key: Tensor) -> Tensor:
         """Return how many cells are before a key."""
         return torch.searchsorted(self.keys, key)
@@ -113,7 +123,73 @@ class Nearby:
         return total / (end - first - inside.long() + doubt)
 
 
-def estimate_nearby(nearby: Sequence[Nearby | None], index: Tensor, times: Tensor | None) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class UpdatedNearby:
+    """Cells as they were before some came, beside those of the members with later cells."""
+
+    before: Nearby
+    cells: Tensor  # (L,), positions of the cells of members with later ones, among all
+    table: Nearby
+    """These cells."""
+    is_updated: Tensor  # (N,) bool, which members have later cells
+
+    @property
+    def axis(self) -> int:
+        return self.before.axis
+
+    def estimate(self, index: Tensor, times: Tensor | None = None) -> Tensor:
+        """Estimate cells as ``Nearby.estimate`` does: (Q, 2)."""
+        if times is None:
+            times = torch.full_like(index[:, 0], self.table.latest, dtype=torch.float64)
+        member = index[:, self.axis]
+        updated = self.is_updated[member] & (member != UNKNOWN)
+        result = self.before.totals.new_empty(len(index), CHANNELS)
+        for some, nearby in ((updated, self.table), (~updated, self.before)):
+            queries = some.nonzero().squeeze(1)
+            if len(queries):
+                result[queries] = nearby.estimate(index[queries], times[queries])
+        return result
+
+    def of_new_members(self) -> UpdatedNearby:
+        """Return the same for queries that are never among these cells."""
+        before, table = (each.of_new_members() for each in (self.before, self.table))
+        return replace(self, before=before, table=table)
+
+
+def update_nearby(
+    nearby: Nearby | UpdatedNearby,
+    index: Tensor,
+    residuals: Callable[[Tensor], Tensor],
+    times: Tensor,
+    shape: Sequence[int],
+    changed: SolvedMembers,
+) -> Nearby | UpdatedNearby:
+    """Sort the cells of the ``changed`` members of an axis again; ``index`` has all (E, D).
+
+    ``residuals`` gives those of cells by their positions. All cells are sorted where members with
+    later ones have many of them.
+    """
+    axis, is_updated = nearby.axis, index.new_zeros(shape[nearby.axis], dtype=torch.bool)
+    before, cells, is_changed = nearby, changed.cells, is_updated.clone()
+    is_changed[changed.members] = True
+    if isinstance(nearby, UpdatedNearby):
+        before = nearby.before
+        is_updated[: len(nearby.is_updated)] = nearby.is_updated
+        kept = nearby.cells[~is_changed[index[nearby.cells, axis]]]
+        cells = torch.cat([kept, changed.cells])
+    if len(cells) > MAX_UPDATED_SHARE * len(index):
+        every = torch.arange(len(index), device=index.device)
+        return Nearby.of(index, residuals(every), times, shape, axis)
+    assert isinstance(before, Nearby)
+    table = Nearby.of(index[cells], residuals(cells), times[cells], shape, axis)
+    finite = times[times.isfinite()]
+    latest = float(finite.max()) if len(finite) else torch.nan
+    return UpdatedNearby(before, cells, replace(table, latest=latest), is_updated | is_changed)
+
+
+def estimate_nearby(
+    nearby: Sequence[Nearby | UpdatedNearby | None], index: Tensor, times: Tensor | None
+) -> Tensor:
     """Estimate cells (Q, D) by those near in time of each axis, 0 where None: (Q, D, 2)."""
     nothing = torch.zeros(1, 1, dtype=torch.float64, device=index.device)
     nothing = nothing.expand(len(index), CHANNELS)

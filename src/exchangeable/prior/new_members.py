@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from exchangeable.baselines.reference_weights import (
 )
 from exchangeable.baselines.similarity import Similarity
 from exchangeable.baselines.unfolding import Combinations, Unfolding
+from exchangeable.runtime.cache import cached_property
 
 MAX_NEW_PRODUCTS = 1 << 22
 """Products up to which the estimates of all cells of new members are computed at once, however few

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.singular_vectors import TOLERANCE, PairTable, leading_vectors
+from exchangeable.runtime.cache import cached_property
 from exchangeable.sums.cell_parts import CellPart
 from exchangeable.sums.member_sums import MemberSums
 

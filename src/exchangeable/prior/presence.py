@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from exchangeable.prior.unseen import share_of_newcomers
+from exchangeable.runtime.cache import cached_property
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from exchangeable.prior.estimates import Estimates, usual_weights
 from exchangeable.prior.fit import TARGET_HELD_OUT, Holdout, fit_models
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.trust import Trust, pseudo_random_shares
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.threads import run_all
 from exchangeable.values.codecs import ValueStats

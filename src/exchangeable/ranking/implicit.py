@@ -9,13 +9,13 @@ nothing is drawn.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from exchangeable.ranking.positives import Positives, Rows
 from exchangeable.ranking.spectrum import Spectrum
+from exchangeable.runtime.cache import cached_property
 
 ENTRIES_PER_BATCH = {"cpu": 1 << 13, "cuda": 1 << 20}
 """Observed cells of members that are solved together, with those that fill up shorter rows. Their

@@ -7,13 +7,13 @@ first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from exchangeable.errors import InputError
+from exchangeable.runtime.cache import cached_property
 from exchangeable.sums.products import silence_sparse_warning
 
 STRENGTH_SLOPE = 0.2

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -27,6 +26,7 @@ from exchangeable.ranking.ridge import (
 )
 from exchangeable.ranking.spectrum import Filter, Spectrum
 from exchangeable.ranking.walks import WalkGroup, Walks
+from exchangeable.runtime.cache import cached_property
 
 
 class Source(Protocol):

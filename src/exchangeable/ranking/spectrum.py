@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from exchangeable.ranking.positives import Positives, Rows
+from exchangeable.runtime.cache import cached_property
 
 MAX_WHOLE = 1024
 """Members of the smaller side up to which the whole spectrum is found."""

@@ -13,12 +13,12 @@ since a user's own items are not among the candidates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from exchangeable.ranking.positives import Positives, Rows
+from exchangeable.runtime.cache import cached_property
 
 
 @dataclass(frozen=True, eq=False)

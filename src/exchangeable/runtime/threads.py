@@ -9,10 +9,11 @@ has one thread but for single large products, and what is independent runs in th
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -27,6 +28,9 @@ MIN_PARALLEL_CELLS = 50_000
 # Training steps over 7,000 cells took 43 ms with one thread and 40 with two, over 76,000 cells 315
 # and 230: backward passes are longer operations.
 MIN_TRAINED_CELLS = 20_000
+
+LOW_PRIORITY = 10
+"""Niceness of a thread whose work can wait: it gets a tenth of a core that others want."""
 
 T = TypeVar("T")
 
@@ -110,3 +114,10 @@ def _cores() -> int:
     affine = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def lower_priority() -> None:
+    """Let other threads of this machine go first; so do those that this thread starts."""
+    if sys.platform == "linux":  # where priorities are those of threads
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 import os
-import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Floats, Index
-from exchangeable.completion.candidates import Recommendations
+from exchangeable.completion import fit
 from exchangeable.completion.effects import effects_of_ratings
-from exchangeable.completion.recommend import RecommendQuery, recommend
+from exchangeable.completion.recommend import (
+    RecommendQuery,
+)
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
@@ -30,10 +31,21 @@ from exchangeable.predictors.base import (
     interval_ends,
     read_predictions,
 )
-from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.serve.call import Call, Ended
+from exchangeable.predictors.ranking import RankingPredictor
+from exchangeable.serve.answers.batches import Workers
+from exchangeable.serve.answers.lists import (
+    Answer,
+    Question,
+    Ratings,
+    rank,
+    rank_known,
+    rank_new,
+    to_cells,
+)
+from exchangeable.serve.call import Call
 from exchangeable.serve.refresher import MakeCompleter, Refresher
 from exchangeable.serve.snapshot import Snapshot
+from exchangeable.serve.state import State
 from exchangeable.storage.facts import Cell, Label, Time
 from exchangeable.storage.store import Store
 
@@ -55,34 +67,13 @@ class Predictions:
     probabilities: Floats | None
 
 
-@dataclass(frozen=True)
-class Contribution:
-    """How much one rating changed a prediction."""
-
-    label: Label
-    amount: float
-
-
-@dataclass(frozen=True)
-class RecommendedCell:
-    """A cell, its prediction, and the contribution of each rating to it."""
-
-    labels: dict[str, Label]
-    mean: float
-    low: float
-    high: float
-    why: tuple[Contribution, ...] = ()
-
-
 class Engine:
     """Predicts from the snapshot of a ``Refresher``, in as many threads as there are cores."""
 
-    def __init__(self, store: Store, make: MakeCompleter) -> None:
+    def __init__(self, store: Store, make: MakeCompleter, state: State | None = None) -> None:
         self.store = store
-        self.refresher = Refresher(store, make)
-        # More threads than cores would get in each other's way, at a third of the pace; and every
-        # thread that ever predicted keeps some memory for the next time.
-        self._workers = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="predicting")
+        self.refresher = Refresher(store, make, state)
+        self._workers = Workers(os.cpu_count() or 1)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -91,7 +82,7 @@ class Engine:
     def close(self) -> None:
         """Stop all threads and close the database."""
         self.refresher.close()
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
         self.store.close()
 
     def predict(
@@ -116,41 +107,118 @@ class Engine:
         )
         return Predictions(mean, low, high, probabilities[0] if probabilities else None), snapshot
 
-    def recommend(
-        self,
-        axis: int,
-        member: Label | None,
-        ratings: Sequence[tuple[Label, float]],
-        given: Mapping[str, Label],
-        n: int,
-        *,
-        features: Mapping[str, Any] | None = None,
-        why: bool = False,
-        progress: Progress = SILENT,
-    ) -> tuple[list[RecommendedCell], Snapshot]:
-        """Rank the unobserved cells of a member, or of a new one with these ratings or features."""
+    def recommend(self, question: Question) -> Answer:
+        """Recommend cells of a member."""
+        if not self._goes_together(question):
+            return self._recommend_alone(question)
+        (answer,) = self._recommend_together([question])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def respond(self, question: Question, write: Callable[[Answer], T], call: Call) -> T:
+        """Recommend in a worker thread, and write the response there.
+
+        What waits at the same time is computed together where that is faster, each as if alone.
+        """
+        if not self._goes_together(question):
+            return self.run(lambda: write(self._recommend_alone(question)), call)
+        query = question, write
+        written: T = self._workers.run(self._respond_together, query, call, question.weight)
+        return written
+
+    def _respond_together(
+        self, queries: Sequence[tuple[Question, Callable[[Answer], T]]]
+    ) -> list[T | Exception]:
+        answers = self._recommend_together([question for question, _ in queries])
+        return [
+            answer if isinstance(answer, Exception) else write(answer)
+            for answer, (_, write) in zip(answers, queries, strict=True)
+        ]
+
+    def _goes_together(self, question: Question) -> bool:
+        """Whether several such questions are answered faster together.
+
+        So are new members, and with a ranker of positives known users: it multiplies matrices. For
+        known members of other tables it takes as long, if not longer.
+        """
+        if question.member is None:
+            return question.features is None and not question.why
+        ranks = isinstance(self.snapshot.ready.predictor_, RankingPredictor)
+        return ranks and question.axis == 0 and not question.given
+
+    def _recommend_together(self, questions: Sequence[Question]) -> list[Answer | Exception]:
+        """Recommend to several members; errors are those of the questions they belong to."""
         snapshot = self.snapshot
+        table, answers = snapshot.ready.table_, dict[int, Answer | Exception]()
+        alike: defaultdict[tuple[int, int, bool], list[tuple[int, Any]]] = defaultdict(list)
+        for place, question in enumerate(questions):
+            new = question.member is None
+            try:
+                read = self._read_ratings if new else self._read_member
+                own = read(snapshot, question)
+            except InputError as error:
+                answers[place] = error
+            else:
+                alike[question.axis, question.n, new].append((place, own))
+        for (axis, n, new), some in alike.items():
+            query = RecommendQuery(self._unused(axis), n, axis)
+            rank = rank_new if new else rank_known
+            lists = rank(snapshot, query, [own for _, own in some])
+            for (place, _), best in zip(some, lists, strict=True):
+                answers[place] = to_cells(best, table), snapshot
+        return [answers[place] for place in range(len(questions))]
+
+    def _recommend_alone(self, question: Question) -> Answer:
+        snapshot, axis = self.snapshot, question.axis
         completer = snapshot.ready
-        table = completer.table_
-        _check_candidates(table, axis, given)
-        if member is not None:
-            self._check_members(snapshot, axis, [member])
-            fixed = {name: self._given_label(snapshot, name, one) for name, one in given.items()}
-            label = self.store.facts.normalise(axis, member)
-            query = RecommendQuery(label, n, axis, None, fixed, completer.duplicates)
-            return _to_cells(_rank(snapshot, query), table), snapshot
+        if question.member is None:
+            ratings = self._read_ratings(snapshot, question)
+            query = RecommendQuery(
+                self._unused(axis),
+                question.n,
+                axis,
+                ratings.values,
+                {},
+                completer.duplicates,
+                question.features,
+            )
+            best = rank(snapshot, query)
+            why = question.why
+            effects = (
+                effects_of_ratings(completer, query, best.cells, question.progress) if why else []
+            )
+            return to_cells(best, completer.table_, effects), snapshot
+        label = self._read_member(snapshot, question)
+        fixed = {
+            name: self._given_label(snapshot, name, one) for name, one in question.given.items()
+        }
+        query = RecommendQuery(label, question.n, axis, None, fixed, completer.duplicates)
+        return to_cells(rank(snapshot, query), completer.table_), snapshot
+
+    def _read_member(self, snapshot: Snapshot, question: Question) -> Label:
+        """Return the label of a known member; raise if it is not in the table."""
+        assert question.member is not None
+        _check_candidates(snapshot.ready.table_, question.axis, question.given)
+        self._check_members(snapshot, question.axis, [question.member])
+        return self.store.facts.normalise(question.axis, question.member)
+
+    def _read_ratings(self, snapshot: Snapshot, question: Question) -> Ratings:
+        """Read and check the ratings of a new member."""
+        axis, table = question.axis, snapshot.ready.table_
+        _check_candidates(table, axis, question.given)
         if table.order != 2:
             raise InputError(f"ratings need a table with two axes, but this one has {table.order}")
-        other = 1 - axis
-        rated = {self.store.facts.normalise(other, label): value for label, value in ratings}
-        if len(rated) < len(ratings):
+        other, facts = 1 - axis, self.store.facts
+        values = {facts.normalise(other, label): value for label, value in question.ratings}
+        if len(values) < len(question.ratings):
             raise InputError("every rating must be of another member, but one comes twice")
-        self._check_members(snapshot, other, list(rated))
-        unused = _UNUSED_LABELS[self.store.facts.whole[axis]]
-        query = RecommendQuery(unused, n, axis, rated, {}, completer.duplicates, features)
-        best = _rank(snapshot, query)
-        effects = effects_of_ratings(completer, query, best.cells, progress) if why else []
-        return _to_cells(best, table, effects), snapshot
+        codes = self._check_members(snapshot, other, list(values))
+        if values:
+            numbers = np.array(list(values.values()), dtype=np.float64)
+            table.scale.check(numbers)
+            fit.check_size(numbers)
+        return Ratings(values, codes)
 
     def members(self, axis: int, holding: str, limit: int) -> list[tuple[Label, int]]:
         """Labels that contain a text, with their numbers of cells, the most frequent first."""
@@ -171,24 +239,23 @@ class Engine:
 
     def run(self, task: Callable[[], T], call: Call) -> T:
         """Run a task in a worker thread, and wait for its result, but not longer than its call."""
-        future, over = self._workers.submit(task), threading.Event()
-        future.add_done_callback(lambda _: over.set())
-        call.on_end(future.cancel)
-        call.on_end(over.set)
-        over.wait()
-        call.check()  # a task that has begun ends by itself, where it checks the call
-        try:
-            return future.result()
-        except CancelledError:
-            raise Ended("the service stops") from None
+        result: T = self._workers.run(_run_all, task, call, math.inf)
+        return result
 
     # Labels ------------------------------------------------------------------------------
 
-    def _check_members(self, snapshot: Snapshot, axis: int, labels: Sequence[Label]) -> None:
-        unknown = self._encode(snapshot, axis, labels) == UNKNOWN
+    def _unused(self, axis: int) -> Label:
+        """A label that no member of an axis has."""
+        return _UNUSED_LABELS[self.store.facts.whole[axis]]
+
+    def _check_members(self, snapshot: Snapshot, axis: int, labels: Sequence[Label]) -> Index:
+        """Return the codes of members; raise if one is not in the table."""
+        codes = self._encode(snapshot, axis, labels)
+        unknown = codes == UNKNOWN
         if unknown.any():
             label = labels[int(unknown.argmax())]
             raise InputError(f"{self.store.facts.axes[axis]} {label!r} is not in the table")
+        return codes
 
     def _given_label(self, snapshot: Snapshot, name: str, label: Label) -> Label:
         axes = self.store.facts.axes
@@ -230,32 +297,5 @@ def _check_candidates(table: Table, axis: int, given: Mapping[str, Label]) -> No
         )
 
 
-def _rank(snapshot: Snapshot, query: RecommendQuery) -> Recommendations:
-    """The best cells, without those of members deleted since the last refresh."""
-    # The pools still contain these members, so as many further cells are ranked.
-    more = replace(query, n=query.n + len(snapshot.deleted_members))
-    best = recommend(snapshot.ready.fitted_, more)
-    keep = np.ones(len(best.cells), dtype=bool)
-    for axis, label in snapshot.deleted_members:
-        if axis != best.axis:
-            code = snapshot.ready.table_.vocabularies[axis].encode(column_of("label", [label]))
-            keep &= best.cells[:, axis] != code
-    rows = np.flatnonzero(keep)[: query.n]
-    return best.take(rows)
-
-
-def _to_cells(
-    best: Recommendations, table: Table, effects: Sequence[tuple[Label, Floats]] = ()
-) -> list[RecommendedCell]:
-    columns = best.columns(table)
-    names = [name for axis, name in enumerate(table.axes) if axis != best.axis]
-    return [
-        RecommendedCell(
-            {name: columns[name][n] for name in names},
-            float(best.mean[n]),
-            float(best.low[n]),
-            float(best.high[n]),
-            tuple(Contribution(label, float(amounts[n])) for label, amounts in effects),
-        )
-        for n in range(len(best.cells))
-    ]
+def _run_all(tasks: Sequence[Callable[[], T]]) -> list[T]:
+    return [task() for task in tasks]

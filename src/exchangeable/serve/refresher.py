@@ -1,37 +1,32 @@
-"""Writes changes to the database and keeps a snapshot in step with it, in a background thread.
+"""Writes changes to the database and keeps a snapshot in step with it, in background threads.
 
-A change is acknowledged once it is durable. The thread then makes the next snapshot: new cells are
-added to the pools; replaced or deleted cells, which cannot be, lead to a refresh, which reads the
-whole table again. A snapshot never changes, so readers never wait.
+A change is acknowledged once it is durable. Then one thread makes the next snapshot: cells that
+were written are folded in, several changes together. Deleted ones lead to a refresh, for which
+another thread, of low priority, reads the whole table again; what is written meanwhile is folded
+into both. A snapshot never changes, so readers never wait.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
-import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import repeat
-from operator import methodcaller
 
 import numpy as np
-import polars as pl
 
-from exchangeable.arrays.cells import UNKNOWN, Index
-from exchangeable.completion import fit
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.update import find_cells
+from exchangeable.completion.fit import MAX_VALUE
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import Failed, InputError
-from exchangeable.predictors.base import read_predictions
+from exchangeable.runtime.threads import lower_priority
 from exchangeable.serve.call import describe_failure
+from exchangeable.serve.completers import fold, warm
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
+from exchangeable.serve.state import State
 from exchangeable.storage.facts import Cell, Label, Time
 from exchangeable.storage.store import Store
 
@@ -46,13 +41,18 @@ RETRY_SECONDS = 30.0
 """Seconds until a refresh that failed is repeated."""
 WRITER_TIMEOUT = 5.0
 """Seconds that a writer waits for the others before it is refused."""
+CLOSE_SECONDS = 5.0
+"""Seconds that closing waits for what is computed in the background."""
+PAUSE_SHARE, MAX_PAUSE = 3.0, 0.5
+"""Time between two updates over that of the first, and its limit in seconds: while changes come all
+the time, a quarter of one core computes them, and they are in predictions within two seconds."""
 
 
 class Refresher:
     """The current snapshot of a database, the changes to it, and the thread that applies them."""
 
-    def __init__(self, store: Store, make: MakeCompleter) -> None:
-        self.store, self.make = store, make
+    def __init__(self, store: Store, make: MakeCompleter, state: State | None = None) -> None:
+        self.store, self.make, self.state = store, make, state
         self._writing = threading.Lock()
         self._pending: list[Change] = []
         self._wake = threading.Condition()
@@ -61,21 +61,39 @@ class Refresher:
         """Versions that are not yet included, and when they were written."""
         self.read_seconds = 0.0
         """Seconds that the last reading of the whole table took."""
-        version, completer = self._read()
-        self.snapshot = Snapshot(completer, version, version, time.monotonic())
+        self._unsaved: tuple[int, Completer] | None = None
+        """A completer of the whole table that is to be saved, and its version."""
+        self.snapshot = self._go_on() or self._begin()
         self.refreshing = False
         self.failing = False
         """Whether the last attempt to follow the database failed."""
-        self._written = self._deleted = version
-        self._thread = threading.Thread(target=self._run, name="refresher", daemon=True)
-        self._thread.start()
+        self._deleted = self.snapshot.version
+        self._making = threading.Lock()
+        """Held while the next completer is made of that of the snapshot."""
+        self._wants_refresh = False
+        self._left: list[Change] = []
+        """Deletions, which are included at the next refresh."""
+        self._stuck = False
+        """Whether cells could not be added, so that all further ones wait for the refresh too."""
+        self._meanwhile: list[Change] = []
+        """Changes that came since the refresh in progress began."""
+        self._threads = [
+            threading.Thread(target=self._run, name="folder", daemon=True),
+            threading.Thread(target=self._run_refreshes, name="refresher", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        """Stop the thread; acknowledged changes are in the database."""
+        """Stop the threads; acknowledged changes are in the database."""
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
-        self._thread.join(timeout=5)
+        end = time.monotonic() + CLOSE_SECONDS
+        for thread in self._threads:
+            thread.join(max(end - time.monotonic(), 0))
+        if self.state is not None:
+            self.state.close()
 
     @property
     def status(self) -> Status:
@@ -85,7 +103,8 @@ class Refresher:
     @property
     def behind(self) -> int:
         """Number of durable changes that are not yet in the snapshot."""
-        return max(self._written - self.snapshot.version, 0)
+        with self._wake:
+            return len(self._lagging)
 
     @property
     def is_overdue(self) -> bool:
@@ -99,8 +118,8 @@ class Refresher:
     def put(self, cells: Sequence[tuple[Cell, float]], times: Sequence[Time] | None = None) -> int:
         """Write cells, and their times, and return the version that contains them."""
         values = np.array([value for _, value in cells], dtype=np.float64)
-        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fit.MAX_VALUE:
-            raise InputError(f"values must be numbers of at most {fit.MAX_VALUE:g} in size")
+        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > MAX_VALUE:
+            raise InputError(f"values must be numbers of at most {MAX_VALUE:g} in size")
         self.store.facts.scale.check(values)
         at = None if times is None else self.store.facts.read_times(times, len(cells))
         with self._writer():
@@ -142,7 +161,8 @@ class Refresher:
             self._writing.release()
 
     def _enqueue(self, change: Change) -> None:
-        self._written = change.version
+        if self.state is not None:
+            self.state.note(change)
         if change.needs_refresh:
             self._deleted = change.version
         with self._wake:
@@ -150,7 +170,7 @@ class Refresher:
             self._lagging.append((change.version, time.monotonic()))
             self._wake.notify_all()
 
-    # The background thread ---------------------------------------------------------------
+    # New cells ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
@@ -159,83 +179,108 @@ class Refresher:
                 if self._stopping:
                     return
                 changes, self._pending = self._pending, []
+                self._left += [change for change in changes if change.needs_refresh]
+                self._wants_refresh |= any(change.needs_refresh for change in changes)
+                self._wake.notify_all()
+            started = time.monotonic()
+            self._fold(changes)
+            with self._wake:  # let requests compute meanwhile, and more changes come
+                pause = min(PAUSE_SHARE * (time.monotonic() - started), MAX_PAUSE)
+                self._wake.wait_for(lambda: self._stopping, pause)
+
+    def _fold(self, changes: Sequence[Change]) -> None:
+        """Publish a snapshot that includes changes, but for those that need a refresh."""
+        with self._making:
+            snapshot = self.snapshot
+            changes = [change for change in changes if change.version > snapshot.version]
+            if self.refreshing:
+                self._meanwhile += changes
+            completer = self._try_fold(snapshot.completer, changes)
+            if not changes or self._stuck:
+                return
+            version = changes[-1].version
+            self._publish(lambda now: replace(now, completer=completer, version=version))
+        if completer is not None and completer.refresh_due_:
+            self._want_refresh()
+
+    def _try_fold(self, completer: Completer | None, changes: Sequence[Change]) -> Completer | None:
+        """Fold cells in; what cannot be added is left to a refresh, and all that comes after it."""
+        written = [change for change in changes if not change.needs_refresh]
+        if not written:
+            return completer
+        try:
+            if completer is not None and not self._stuck:
+                folded = fold(completer, self.store.facts, written)
+                warm(folded)
+                return folded
+        except Exception as error:  # cells that cannot be added can still be read
+            log.error("update failed", extra={"fields": describe_failure(error)})
+        with self._wake:
+            self._stuck = self._wants_refresh = True
+            self._wake.notify_all()
+        return completer
+
+    def _want_refresh(self) -> None:
+        with self._wake:
+            self._wants_refresh = True
+            self._wake.notify_all()
+
+    # The whole table ---------------------------------------------------------------------
+
+    def _run_refreshes(self) -> None:
+        lower_priority()
+        self._save()
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._wants_refresh or self._stopping)
+                if self._stopping:
+                    return
+                self._wants_refresh = False
             try:
-                self._apply(changes)
+                self._refresh()
                 self.failing = False
             except (Exception, Failed) as error:  # whatever it is, the old snapshot stays in use
                 self.failing = True
                 log.error("refresh failed", extra={"fields": describe_failure(error)})
                 with self._wake:
-                    self._pending = [*changes, *self._pending]
                     self._wake.wait_for(lambda: self._stopping, RETRY_SECONDS)
-
-    def _apply(self, changes: Sequence[Change]) -> None:
-        """Publish a snapshot that includes changes, by an update if possible, else by a refresh."""
-        snapshot = self.snapshot
-        changes = [change for change in changes if change.version > snapshot.version]
-        if not changes:  # a refresh has included them already
-            return
-        consecutive = changes[0].version == snapshot.version + 1
-        if consecutive and not any(change.needs_refresh for change in changes):
-            facts = self.store.facts
-            cells = {
-                tuple(facts.normalise(axis, label) for axis, label in enumerate(cell)): (value, at)
-                for change in changes
-                for (cell, value), at in zip(
-                    change.cells, change.times or repeat(math.nan), strict=False
-                )
-            }
-            try:
-                if self._try_update(snapshot, cells, changes[-1].version):
-                    return
-            except Exception as error:  # cells that cannot be added can still be read
-                log.error("update failed", extra={"fields": describe_failure(error)})
-        self._refresh()
-
-    def _try_update(
-        self, snapshot: Snapshot, cells: Mapping[Cell, tuple[float, float]], version: int
-    ) -> bool:
-        """Add new cells, with values and times, to the pools; return False if a refresh is needed.
-
-        A time is NaN where a cell has none.
-        """
-        if snapshot.completer is None:
-            return False
-        table = snapshot.completer.table_
-        columns = {
-            name: column_of(name, [cell[axis] for cell in cells])
-            for axis, name in enumerate(table.axes)
-        }
-        if _any_observed(table, table.cells(pl.DataFrame(columns))):
-            return False  # the old value cannot be subtracted from the pools
-        completer = copy.copy(snapshot.completer)
-        values, times = np.array(list(cells.values())).T
-        timed = table.times is not None
-        completer.update(pl.DataFrame(columns), values, times=times if timed else None)
-        self._publish(lambda now: replace(now, completer=completer, version=version))
-        return not completer.refresh_due_
+                    self._wants_refresh = True
 
     def _refresh(self) -> None:
-        """Publish a snapshot of the whole table, read from the database."""
-        self.refreshing = True
+        """Publish a snapshot of the whole table, read from the database, and of what came since."""
         started = time.monotonic()
+        with self._making:
+            self._meanwhile, self.refreshing = [], True
         try:
             version, completer = self._read()
+            with self._making:
+                self._replace(version, completer)
+            self._unsaved = None if completer is None else (version, completer)
         finally:
             self.refreshing = False
+        self.store.truncate_log()
+        seconds = round(time.monotonic() - started, 3)
+        log.info("refreshed", extra={"fields": {"version": version, "seconds": seconds}})
+        self._save()
+
+    def _replace(self, version: int, completer: Completer | None) -> None:
+        """Publish a completer of the whole table, with the cells that came while it was made."""
+        later = [change for change in self._meanwhile if change.version > version]
+        with self._wake:
+            self._left = [change for change in self._left if change.version > version]
+            self._stuck, self._wants_refresh = False, bool(self._left)
+        completer = self._try_fold(completer, later)
+        included = max([version, *(change.version for change in later if not self._stuck)])
         self._publish(
             lambda now: Snapshot(
                 completer,
-                version,
+                included,
                 version,
                 time.monotonic(),
                 now.refreshes + 1,
                 self._members_deleted_after(version),
             )
         )
-        self.store.truncate_log()
-        seconds = round(time.monotonic() - started, 3)
-        log.info("refreshed", extra={"fields": {"version": version, "seconds": seconds}})
 
     def _read(self) -> tuple[int, Completer | None]:
         started = time.monotonic()
@@ -243,31 +288,54 @@ class Refresher:
         if not len(table):
             return version, None
         completer = self.make(table)
-        # Predict once for a new member, so that no request waits for what is cached on first use.
-        cell = completer.table_.index[:1].copy()
-        cell[:, 0] = 0
-        newcomer = completer.predictor_.for_new_members(0, cell, completer.table_.values[:1])
-        if newcomer is not None:
-            read_predictions(newcomer, cell, methodcaller("mean"))
+        warm(completer, unseen=True)
         self.read_seconds = time.monotonic() - started
         return version, completer
 
+    def _begin(self) -> Snapshot:
+        """Make the first snapshot of the whole table."""
+        version, completer = self._read()
+        self._unsaved = None if completer is None else (version, completer)
+        return Snapshot(completer, version, version, time.monotonic())
+
+    def _go_on(self) -> Snapshot | None:
+        """Make the first snapshot of a saved completer and the changes since, if they are there."""
+        if self.state is None:
+            return None
+        version = self.store.read_version()
+        found = self.state.load(version)
+        if found is None:
+            return None
+        read_version, completer, changes = found
+        try:
+            if changes:
+                completer = fold(completer, self.store.facts, changes)
+            warm(completer, unseen=True)
+        except Exception as error:  # all cells can still be read
+            log.error("update failed", extra={"fields": describe_failure(error)})
+            self.state.remove(version)
+            return None
+        return Snapshot(completer, version, read_version, time.monotonic())
+
+    def _save(self) -> None:
+        """Save the completer that has read the whole table, if the state is to be kept."""
+        unsaved, self._unsaved = self._unsaved, None
+        if self.state is not None and unsaved is not None:
+            self.state.save(*unsaved)
+
     def _members_deleted_after(self, version: int) -> frozenset[tuple[int, Label]]:
         with self._wake:
-            members = [c.deleted_member for c in self._pending if c.version > version]
+            waiting = [*self._left, *self._pending]
+        members = [change.deleted_member for change in waiting if change.version > version]
         return frozenset(member for member in members if member is not None)
 
     def _publish(self, new: Callable[[Snapshot], Snapshot]) -> None:
         with self._writing:
             self.snapshot = new(self.snapshot)
         with self._wake:
-            while self._lagging and self._lagging[0][0] <= self.snapshot.version:
-                self._lagging.popleft()
-
-
-def _any_observed(table: Table, cells: Index) -> bool:
-    """Whether one of the cells has a value in the table."""
-    known = cells[(cells != UNKNOWN).all(axis=1)]
-    found = find_cells(table.index, known, table.shape)
-    found = found[found != UNKNOWN]
-    return not np.isnan(table.values[found]).all()
+            left = {change.version for change in self._left}
+            self._lagging = deque(
+                (version, since)
+                for version, since in self._lagging
+                if version > self.snapshot.version or version in left
+            )

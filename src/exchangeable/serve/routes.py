@@ -21,6 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from exchangeable._version import __version__
 from exchangeable.errors import InputError
 from exchangeable.serve import sandbox, schemas
+from exchangeable.serve.answers.lists import Answer, Question
 from exchangeable.serve.call import Call
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.limits import Limits
@@ -149,19 +150,20 @@ def recommend(
             f"a request may ask for at most {limits.effects:,} effects of ratings, but {query.n:,} "
             f"recommendations with {len(query.ratings):,} ratings have {effects:,}"
         )
-    axis, started = _axis(engine, query.axis), time.perf_counter()
+    started = time.perf_counter()
+    question = Question(
+        _axis(engine, query.axis),
+        query.member,
+        query.ratings,
+        query.given,
+        query.n,
+        query.features,
+        query.why,
+        call.progress,
+    )
 
-    def compute() -> schemas.Recommendations:
-        cells, snapshot = engine.recommend(
-            axis,
-            query.member,
-            query.ratings,
-            query.given,
-            query.n,
-            features=query.features,
-            why=query.why,
-            progress=call.progress,
-        )
+    def write(answer: Answer) -> str:
+        cells, snapshot = answer
         recommended = [
             schemas.Recommendation(
                 labels=cell.labels,
@@ -175,9 +177,9 @@ def recommend(
         milliseconds = round(1000 * (time.perf_counter() - started), 2)
         return schemas.Recommendations(
             recommended=recommended, milliseconds=milliseconds, pools=schemas.Pools.of(snapshot)
-        )
+        ).model_dump_json()
 
-    return _respond(engine, compute, call)
+    return Response(engine.respond(question, write, call), media_type="application/json")
 
 
 @calls.put("/interactions", responses=_problems(*_WITH_BODY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import ipaddress
 import os
 import socket
@@ -28,6 +29,7 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped
+from exchangeable.runtime.folders import MANIFEST
 from exchangeable.serve.app import create_app
 from exchangeable.serve.connections import BACKLOG, Connection, Connections
 from exchangeable.serve.engine import Engine
@@ -116,14 +118,26 @@ def read_token(path: Path) -> str:
     return token
 
 
+@dataclass(frozen=True, eq=False)
+class Factory:
+    """Fits a completer at each refresh."""
+
+    make: MakeCompleter
+    options: Mapping[str, Any]
+    """What completers depend on beside the table, as JSON."""
+
+    def __call__(self, table: Table) -> Completer:
+        return self.make(table)
+
+
 def completer_factory(
     model: str,
     seed: int,
     device: str,
     features: Mapping[str, pl.DataFrame] | None = None,
     units: str | None = None,
-) -> MakeCompleter:
-    """Return the function that fits a completer at each refresh; it must not train.
+) -> Factory:
+    """Return what fits a completer at each refresh; it must not train.
 
     ``features`` are frames about members by axis, of which those with cells are used: a member
     that was deleted must not come back.
@@ -144,7 +158,9 @@ def completer_factory(
         completer = Completer(model, seed=seed, device=device, units=units)
         return completer.fit_table(table, features=frames)
 
-    return make
+    rows = {axis: _digest(frame.write_csv().encode()) for axis, frame in (features or {}).items()}
+    options = {"model": model, "seed": seed, "device": device, "units": units, "features": rows}
+    return Factory(make, {**options, "weights": _digest_of(model) if "/" in model else None})
 
 
 def _of_members(features: Mapping[str, pl.DataFrame], table: Table) -> dict[str, pl.DataFrame]:
@@ -156,8 +172,20 @@ def _of_members(features: Mapping[str, pl.DataFrame], table: Table) -> dict[str,
     return {axis: frame for axis, frame in frames.items() if len(frame)}
 
 
-def saved_completer_factory(completer: Completer) -> MakeCompleter:
-    """Return the function that fits completers with the model and the features of a saved one."""
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of(folder: str | Path) -> str:
+    """The digest of all that a saved folder holds."""
+    return _digest((Path(folder) / MANIFEST).read_bytes())
+
+
+def saved_completer_factory(completer: Completer, folder: str | Path | None = None) -> Factory:
+    """Return what fits completers with the model and the features of a saved one.
+
+    ``folder`` is where that was loaded from.
+    """
     predictor = unwrapped(completer.predictor_)
     described = bool(completer.fitted_.features.axes)
     if not isinstance(predictor, ModelPredictor) or (
@@ -173,7 +201,8 @@ def saved_completer_factory(completer: Completer) -> MakeCompleter:
         refitted.fitted_ = update.reread(completer.fitted_, table)
         return refitted
 
-    return make
+    saved = None if folder is None else _digest_of(folder)
+    return Factory(make, {"saved": saved, "device": completer.device})
 
 
 def serve(

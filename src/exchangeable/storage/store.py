@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from exchangeable.arrays.cells import Floats
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import Failed, InputError
+from exchangeable.runtime.cache import cached_property
 from exchangeable.storage.database import open_database, reason_of
 from exchangeable.storage.facts import MAX_KEY_BYTES, Cell, Facts, Label
 
@@ -156,6 +156,11 @@ class Store:
                 records = [dict(zip(names, row, strict=True)) for row in chunk]
                 connection.execute(sa.insert(self.cells), records)
             connection.execute(sa.insert(self.head), [head])
+
+    def read_version(self) -> int:
+        """Read the version of the cells alone."""
+        with self.engine.connect() as connection:
+            return self._version(connection)
 
     def read_table(self) -> tuple[int, Table]:
         """Read all cells, with the version that they belong to."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import Processes
 from exchangeable.sums.products import sparse_rows
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.threads import run_all
 from exchangeable.sums.cell_parts import CellPart, CellValues, cut, parts_of, sorted_part

@@ -7,7 +7,6 @@ proportional to the cells it visits. Draws are positions of cells, ascending.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Integral
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from exchangeable.arrays.support import Support
 from exchangeable.errors import InputError
+from exchangeable.runtime.cache import cached_property
 
 Positions = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from exchangeable.errors import InputError
+from exchangeable.runtime.cache import cached_property
 from exchangeable.values.distributions import (
     Distribution,
     LogisticMixture,

@@ -138,6 +138,21 @@ def test_a_completer_that_was_being_saved_when_something_was_deleted_does_not_st
     assert folder.exists()
 
 
+def test_what_is_being_saved_when_the_service_stops_is_whole(opened, folder, monkeypatch):
+    engine, plain = saved(opened()), Completer.save
+
+    def save_while_stopped(self, path):
+        engine.close()
+        plain(self, path)
+
+    monkeypatch.setattr(Completer, "save", save_while_stopped)
+    state = engine.refresher.state
+    state.save(1, engine.snapshot.completer)
+    assert state._file is None
+    monkeypatch.undo()
+    assert opened(never).snapshot.version == 1
+
+
 def test_after_a_refresh_the_state_is_that_of_the_refresh(opened, folder):
     engine = saved(opened())
     version, _ = engine.refresher.delete_member(0, MEMBER)

@@ -47,6 +47,7 @@ class State:
         self._least = 0
         """Version from which on a completer has no trace of anything deleted."""
         self._file: IO[str] | None = None
+        self._closed = False
 
     @classmethod
     def of(
@@ -100,7 +101,7 @@ class State:
 
     def save(self, version: int, completer: Completer) -> None:
         """Save a completer that read the whole table at a version, in place of the one before."""
-        if version < self._least:
+        if version < self._least or self._closed:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -142,8 +143,9 @@ class State:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Close the file of changes."""
+        """Close the file of changes; what is being saved is saved, but nothing after it."""
         with self._lock:
+            self._closed = True
             if self._file is not None:
                 self._file.close()
                 self._file = None
@@ -157,7 +159,8 @@ class State:
         with whole_file(self._changes) as path:
             lines = [json.dumps(head) + "\n", *map(_line, self._noted)]
             path.write_text("".join(lines), encoding="utf-8")
-        self._file = self._changes.open("a", encoding="utf-8")
+        if not self._closed:
+            self._file = self._changes.open("a", encoding="utf-8")
 
     def _read(self) -> tuple[dict[str, Any], list[Change]]:
         """Read the file of changes: its head, and the changes by ascending version."""

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -169,28 +170,37 @@ class Store:
             if self.engine.dialect.name == "postgresql":  # both queries see one state
                 connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             version = self._version(connection)
-            rows = connection.execute(sa.select(self.cells)).all()
-        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(self.cells.columns)
+            rows = connection.execution_options(yield_per=_ROWS_PER_STATEMENT).execute(
+                sa.select(self.cells)
+            )
+            # In parts: fetching and turning a million rows at once stops all threads for 2 s.
+            types = [pl.String] * len(facts.axes) + [pl.Float64] * 2
+            parts: list[list[pl.Series]] = [[] for _ in self.cells.columns]
+            for part in rows.partitions():
+                for kept, values, dtype in zip(parts, zip(*part, strict=True), types, strict=False):
+                    kept.append(pl.Series(values, dtype=dtype))
+        nothing = pl.Series([], dtype=pl.Null)
+        columns = [pl.concat(kept) if kept else nothing for kept in parts]
         labels = {}
         index = []
         for axis, name in enumerate(facts.axes):
-            column = pl.Series(name, columns[axis], dtype=pl.String)
-            if facts.whole[axis]:
-                column = column.cast(pl.Int64)
-            vocabulary, codes = Vocabulary.of(column)
+            column = columns[axis].cast(pl.Int64 if facts.whole[axis] else pl.String)
+            vocabulary, codes = Vocabulary.of(column.rename(name))
             labels[name] = vocabulary.labels
             index.append(codes)
-        values, *times = columns[len(facts.axes) :]
+        numbers, *times = columns[len(facts.axes) :]
         table = Table.of_cells(
             labels,
             np.stack(index, axis=1),
-            np.asarray(values, dtype=np.float64),
+            numbers.cast(pl.Float64).to_numpy(writable=True),
             scale=facts.scale,
             value_name=facts.value or "value",
         )
         if times:
             table = replace(
-                table, times=np.asarray(times[0], dtype=np.float64), time_name=facts.time
+                table,
+                times=times[0].cast(pl.Float64).fill_null(nan).to_numpy(writable=True),
+                time_name=facts.time,
             )
         return version, table
 

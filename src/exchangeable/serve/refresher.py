@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import repeat
@@ -23,15 +23,16 @@ import numpy as np
 import polars as pl
 
 from exchangeable.arrays.cells import UNKNOWN, Index
-from exchangeable.completion import fit
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.update import find_cells
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import column_of
-from exchangeable.errors import Failed, InputError
+from exchangeable.errors import Failed
 from exchangeable.predictors.base import read_predictions
 from exchangeable.serve.call import describe_failure
+from exchangeable.serve.follower import Follower
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
+from exchangeable.storage.bulk import Row
 from exchangeable.storage.facts import Cell, Label, Time
 from exchangeable.storage.store import Store
 
@@ -66,7 +67,12 @@ class Refresher:
         self.refreshing = False
         self.failing = False
         """Whether the last attempt to follow the database failed."""
-        self._written = self._deleted = version
+        self._written = self._deleted = self._followed = version
+        self._publishing = threading.Lock()
+        self.hidden = 0
+        """How often a member was hidden: what was computed in the meantime may name it."""
+        self.follower = Follower(self)
+        self.follower.start()
         self._thread = threading.Thread(target=self._run, name="refresher", daemon=True)
         self._thread.start()
 
@@ -76,6 +82,7 @@ class Refresher:
             self._stopping = True
             self._wake.notify_all()
         self._thread.join(timeout=5)
+        self.follower.close()
 
     @property
     def status(self) -> Status:
@@ -98,10 +105,7 @@ class Refresher:
 
     def put(self, cells: Sequence[tuple[Cell, float]], times: Sequence[Time] | None = None) -> int:
         """Write cells, and their times, and return the version that contains them."""
-        values = np.array([value for _, value in cells], dtype=np.float64)
-        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > fit.MAX_VALUE:
-            raise InputError(f"values must be numbers of at most {fit.MAX_VALUE:g} in size")
-        self.store.facts.scale.check(values)
+        self.store.facts.check_values(np.array([value for _, value in cells], dtype=np.float64))
         at = None if times is None else self.store.facts.read_times(times, len(cells))
         with self._writer():
             version = self.store.put(cells, at)
@@ -114,6 +118,7 @@ class Refresher:
         with self._writer():
             version, deleted = self.store.delete_cell(cell)
             if not deleted:
+                self.follower.look()  # another process may have deleted it
                 return self._deleted, 0
             self._enqueue(Change(version, needs_refresh=True))
         return version, deleted
@@ -124,12 +129,28 @@ class Refresher:
         with self._writer():
             version, deleted = self.store.delete_member(axis, member)
             if not deleted:
+                self.follower.look()  # another process may have deleted it
                 return self._deleted, 0
             self._enqueue(Change(version, deleted_member=(axis, label), needs_refresh=True))
             # From now on no response names the member, though the pools still contain its cells.
-            members = self.snapshot.deleted_members | {(axis, label)}
-            self.snapshot = replace(self.snapshot, deleted_members=members)
+            self.hide(version, {(axis, label)})
         return version, deleted
+
+    def load(self, rows: Iterable[Row]) -> tuple[int, int]:
+        """Write very many cells, and return the version that contains them and their number."""
+        version, number = self.store.load(rows)
+        self._enqueue(Change(version, needs_refresh=True))
+        return version, number
+
+    def hide(self, version: int, members: Set[tuple[int, Label]]) -> None:
+        """Name members no more that were deleted with a version."""
+
+        def without(now: Snapshot) -> Snapshot:
+            gone = frozenset() if now.read_version >= version else members
+            return replace(now, deleted_members=now.deleted_members | gone)
+
+        self._publish(without)
+        self.hidden += 1
 
     @contextmanager
     def _writer(self) -> Iterator[None]:
@@ -141,24 +162,49 @@ class Refresher:
         finally:
             self._writing.release()
 
-    def _enqueue(self, change: Change) -> None:
-        self._written = change.version
-        if change.needs_refresh:
-            self._deleted = change.version
+    def follow(self, changes: Sequence[Change], version: int) -> None:
+        """Take up changes by others, which with those of this process are all up to a version."""
         with self._wake:
-            self._pending.append(change)
-            self._lagging.append((change.version, time.monotonic()))
+            for change in changes:
+                self._enqueue(change)
+            self._followed = max(self._followed, version)
+
+    @property
+    def followed(self) -> int:
+        """Version up to which all changes have come here."""
+        return self._followed
+
+    def _enqueue(self, change: Change) -> None:
+        with self._wake:
+            self._written = max(self._written, change.version)
+            if change.needs_refresh:
+                self._deleted = max(self._deleted, change.version)
+            waiting = {one.version for one in self._pending}
+            if change.version not in waiting and change.version > self.snapshot.version:
+                self._pending.append(change)
+                self._lagging.append((change.version, time.monotonic()))
+            while self._followed + 1 in {change.version, *waiting}:
+                self._followed += 1
             self._wake.notify_all()
+
+    def _take(self) -> list[Change]:
+        """Take the pending changes out up to the first that has not come yet, by version."""
+        due = [change for change in self._pending if change.version <= self._followed]
+        self._pending = [change for change in self._pending if change.version > self._followed]
+        return sorted(due, key=lambda change: change.version)
 
     # The background thread ---------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._pending or self._stopping)
+                changes: list[Change] = []
+                while not changes and not self._stopping:
+                    changes = self._take()
+                    if not changes:
+                        self._wake.wait()
                 if self._stopping:
                     return
-                changes, self._pending = self._pending, []
             try:
                 self._apply(changes)
                 self.failing = False
@@ -175,7 +221,8 @@ class Refresher:
         changes = [change for change in changes if change.version > snapshot.version]
         if not changes:  # a refresh has included them already
             return
-        consecutive = changes[0].version == snapshot.version + 1
+        versions = [change.version for change in changes]
+        consecutive = versions == list(range(snapshot.version + 1, versions[-1] + 1))
         if consecutive and not any(change.needs_refresh for change in changes):
             facts = self.store.facts
             cells = {
@@ -258,8 +305,8 @@ class Refresher:
         return frozenset(member for member in members if member is not None)
 
     def _publish(self, new: Callable[[Snapshot], Snapshot]) -> None:
-        with self._writing:
-            self.snapshot = new(self.snapshot)
+        with self._publishing:
+            self.snapshot = self.follower.hide_deleted(new(self.snapshot))
         with self._wake:
             while self._lagging and self._lagging[0][0] <= self.snapshot.version:
                 self._lagging.popleft()

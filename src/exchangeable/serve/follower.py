@@ -1,0 +1,148 @@
+"""Follows what other processes change in the same database, by its log, in a thread of its own.
+
+A member that another process deleted is hidden as soon as the log has been read, several times a
+second, also while a refresh is running. The log names deleted members by digests only, so each
+snapshot is searched for labels with these. Without contact to the log for ``max_silence`` seconds,
+members that may have been deleted are named no more: reading calls are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from exchangeable.errors import Failed
+from exchangeable.serve.call import describe_failure
+from exchangeable.serve.snapshot import Change, Snapshot
+from exchangeable.storage.changes import Entry, digest
+from exchangeable.storage.facts import Facts
+from exchangeable.storage.watch import News, Watch
+
+if TYPE_CHECKING:
+    from exchangeable.serve.refresher import Refresher
+
+log = logging.getLogger("exchangeable.serve")
+
+MAX_SILENCE = 3.0
+"""Seconds without contact to the database after which no member is named."""
+TRIM_SECONDS = 15.0
+"""Seconds between two removals of old entries from the log."""
+
+
+class OutOfTouch(Failed):
+    """Members that others have deleted could be named."""
+
+
+class Follower:
+    """Brings the changes of other processes to a refresher, and hides whom they deleted."""
+
+    def __init__(self, refresher: Refresher) -> None:
+        self.refresher = refresher
+        self.store = refresher.store
+        self.max_silence = MAX_SILENCE
+        self._watch = Watch(self.store)
+        self._looking = threading.Lock()
+        self._contact = time.monotonic()
+        """When the last look began that brought all that had been committed before."""
+        self._trimmed = 0.0
+        self._unknown_until = 0
+        """Version up to which members may have been deleted of which the log knows no more."""
+        self._deletions: dict[int, tuple[int, str]] = {}
+        """Axes and digests of members that others have deleted, by version."""
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        """Take up what was changed while the table was read, and start the thread."""
+        self.look()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._watch.close()
+        self._thread.join(timeout=5)
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last contact to the log."""
+        return time.monotonic() - self._contact
+
+    def check(self) -> None:
+        """Raise if members might be named that others have deleted."""
+        if self.silence > self.max_silence:
+            raise OutOfTouch("the database does not respond, so members may be gone: try again")
+        if self.refresher.snapshot.read_version < self._unknown_until:
+            raise OutOfTouch("members may be gone until the table has been read again: try again")
+
+    def look(self) -> None:
+        """Bring what has changed to the refresher, in the caller's thread."""
+        with self._looking:
+            begun, after = time.monotonic(), self.refresher.followed
+            news = self._watch.look(after)
+            if news.version > after:
+                self._take(news, after)
+            self._contact = begun
+
+    def hide_deleted(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot without the members that others have deleted since it was read."""
+        for version in [v for v in list(self._deletions) if v <= snapshot.read_version]:
+            del self._deletions[version]
+        deleted = set(self._deletions.values())
+        if not deleted or snapshot.completer is None:
+            return snapshot
+        secret, table = self.store.log.secret, snapshot.completer.table_
+        members = set(snapshot.deleted_members)
+        for axis in {axis for axis, _ in deleted}:
+            labels = table.vocabularies[axis].labels.to_list()
+            members |= {
+                (axis, label)
+                for label in labels
+                if (axis, digest(secret, axis, str(label))) in deleted
+            }
+        return replace(snapshot, deleted_members=frozenset(members))
+
+    # The thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failing = False
+        while not self._watch.closed:
+            try:
+                self.look()
+                self._trim()
+                failing = False
+            except (Exception, Failed) as error:
+                if not failing:
+                    log.error("not followed", extra={"fields": describe_failure(error)})
+                failing = True
+            self._watch.wait()
+        self._watch.disconnect()
+
+    def _take(self, news: News, after: int) -> None:
+        # Those before the first that is missing: it was removed before it could be read.
+        expected = list(range(after + 1, news.version + 1))
+        if [entry.version for entry in news.entries] != expected:
+            self._unknown_until = news.version
+            gap = Change(news.version, needs_refresh=True)
+            self.refresher.follow([gap], news.version)
+            return
+        for entry in news.entries:
+            if entry.kind == "delete member":
+                self._deletions[entry.version] = (entry.axis, entry.digest)
+        changes = [_change(entry, self.store.facts) for entry in news.entries]
+        self.refresher.follow(changes, news.version)
+        if any(entry.kind == "delete member" for entry in news.entries):
+            self.refresher.hide(news.version, frozenset())
+
+    def _trim(self) -> None:
+        if time.monotonic() - self._trimmed > TRIM_SECONDS:
+            self._trimmed = time.monotonic()
+            self.store.trim_log()
+
+
+def _change(entry: Entry, facts: Facts) -> Change:
+    """A change of the log as the refresher takes it up."""
+    if entry.kind == "put" and entry.cells is not None:
+        return Change(entry.version, entry.cells, entry.times)
+    return Change(entry.version, needs_refresh=True)

@@ -17,7 +17,7 @@ from tests.support.service_engine import FILM, MEMBER, until
 from exchangeable.serve import connections as connections_module
 from exchangeable.serve.connections import Connections, count_files
 from exchangeable.serve.limits import LOCAL, Limits
-from exchangeable.serve.origins import client_of
+from exchangeable.serve.access.origins import client_of
 from exchangeable.serve.server import Address, make_server
 
 HALF_HEADERS = b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-slow"

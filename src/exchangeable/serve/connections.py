@@ -16,8 +16,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from exchangeable.serve.access.origins import client_of
 from exchangeable.serve.limits import LOCAL, Limits, Slots
-from exchangeable.serve.origins import client_of
 
 RESERVED_FILES = 320
 """Files beside connections: databases, pipes to uploads, libraries, and connections that have been

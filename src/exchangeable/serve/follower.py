@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from exchangeable.errors import Failed
 from exchangeable.serve.call import describe_failure
@@ -24,10 +25,13 @@ from exchangeable.storage.watch import News, Watch
 if TYPE_CHECKING:
     from exchangeable.serve.refresher import Refresher
 
+T = TypeVar("T")
+
 log = logging.getLogger("exchangeable.serve")
 
 MAX_SILENCE = 3.0
 """Seconds without contact to the database after which no member is named."""
+_MAX_ATTEMPTS = 20
 TRIM_SECONDS = 15.0
 """Seconds between two removals of old entries from the log."""
 
@@ -43,6 +47,7 @@ class Follower:
         self.refresher = refresher
         self.store = refresher.store
         self.max_silence = MAX_SILENCE
+        """Seconds without contact after which reading calls are refused."""
         self._watch = Watch(self.store)
         self._looking = threading.Lock()
         self._contact = time.monotonic()
@@ -69,12 +74,22 @@ class Follower:
         """Seconds since the last contact to the log."""
         return time.monotonic() - self._contact
 
-    def check(self) -> None:
-        """Raise if members might be named that others have deleted."""
-        if self.silence > self.max_silence:
-            raise OutOfTouch("the database does not respond, so members may be gone: try again")
-        if self.refresher.snapshot.read_version < self._unknown_until:
-            raise OutOfTouch("members may be gone until the table has been read again: try again")
+    @property
+    def is_out_of_touch(self) -> bool:
+        """Whether members might be named that others have deleted."""
+        unknown = self.refresher.snapshot.read_version < self._unknown_until
+        return unknown or self.silence > self.max_silence
+
+    def current(self, respond: Callable[[], T]) -> T:
+        """Respond, and once more if a member was hidden meanwhile: the response may name it."""
+        for _ in range(_MAX_ATTEMPTS):
+            if self.is_out_of_touch:
+                break
+            hidden = self.refresher.hidden
+            response = respond()
+            if self.refresher.hidden == hidden and not self.is_out_of_touch:
+                return response
+        raise OutOfTouch("members may have been deleted that the response would name: try again")
 
     def look(self) -> None:
         """Bring what has changed to the refresher, in the caller's thread."""

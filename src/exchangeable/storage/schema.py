@@ -142,8 +142,13 @@ def _migrate_from_1(connection: Connection) -> None:
     connection.execute(sa.text(f"ALTER TABLE exchangeable_cells RENAME TO {cells.name}"))
 
 
-def table_names(connection: Connection) -> list[str]:
-    """Names of the tables that a database holds, the first one first."""
+def heads(connection: Connection) -> list[sa.Row[tuple[int, str, int, str, str]]]:
+    """Heads of the tables that a database holds, the first one first."""
     if not sa.inspect(connection).has_table(HEAD.name):
         return []
-    return list(connection.execute(sa.select(HEAD.c.name).order_by(HEAD.c.id)).scalars())
+    return list(connection.execute(sa.select(HEAD).order_by(HEAD.c.id)))
+
+
+def table_names(connection: Connection) -> list[str]:
+    """Names of the tables that a database holds, the first one first."""
+    return [head.name for head in heads(connection)]

@@ -41,6 +41,7 @@ from exchangeable.storage.schema import (
     HEAD,
     cells_table,
     check_name,
+    heads,
     migrate,
     name_of,
     new_secret,
@@ -87,7 +88,7 @@ class Store:
         unused = False
         if self.new_file is not None and self.new_file.exists():
             with suppress(SQLAlchemyError):
-                unused = not self.names()  # another process may have filled it
+                unused = not self.sources()  # another process may have filled it
         self.engine.dispose()
         if unused:
             for ending in ("", "-wal", "-shm"):
@@ -120,10 +121,11 @@ class Store:
         """The log of the table's changes."""
         return ChangeLog(self.table_id, self._secret)
 
-    def names(self) -> list[str]:
-        """Names of all tables of the database, the first one first."""
+    def sources(self) -> dict[str, str]:
+        """All tables of the database by name, the first one first, and what they were read from."""
         with self.engine.connect() as connection:
-            return table_names(connection)
+            found = heads(connection)
+        return {head.name: Facts.from_json(head.facts).source for head in found}
 
     def check(self) -> None:
         """Raise unless the database responds and, if the last write failed, can be written to."""
@@ -146,12 +148,8 @@ class Store:
     def _load(self) -> None:
         """Read what the database stores about the table, if it holds it."""
         with self.engine.connect() as connection:
-            if not table_names(connection):
-                return
-            heads = sa.select(HEAD).order_by(HEAD.c.id)
-            if self.name is not None:
-                heads = heads.where(HEAD.c.name == self.name)
-            head = connection.execute(heads).first()
+            found = heads(connection)
+        head = next((one for one in found if self.name in (None, one.name)), None)
         if head is not None:
             self.table_id, self.name, self._secret = head.id, head.name, head.secret
             self._facts = Facts.from_json(head.facts)

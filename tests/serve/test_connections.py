@@ -15,9 +15,9 @@ from tests.support.attacks import is_closed, open_socket
 from tests.support.service_engine import FILM, MEMBER, until
 
 from exchangeable.serve import connections as connections_module
+from exchangeable.serve.access.origins import client_of
 from exchangeable.serve.connections import Connections, count_files
 from exchangeable.serve.limits import LOCAL, Limits
-from exchangeable.serve.access.origins import client_of
 from exchangeable.serve.server import Address, make_server
 
 HALF_HEADERS = b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-slow"

@@ -11,10 +11,10 @@ pytest.importorskip("httpx2", reason="needs httpx2")
 from fastapi.testclient import TestClient
 from tests.support.service_engine import FILM, MEMBER, predicted
 
+from exchangeable.serve.access.origins import Origins
 from exchangeable.serve.app import create_app
 from exchangeable.serve.guard import Guard
 from exchangeable.serve.limits import Limits
-from exchangeable.serve.access.origins import Origins
 from exchangeable.serve.server import Address
 from exchangeable.serve.tables.served import ServedTable, Tables
 

@@ -29,12 +29,12 @@ from exchangeable.serve.connections import Connections
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import Response
 from exchangeable.serve.limits import Limits
+from exchangeable.serve.monitoring.telemetry import JsonFormatter, log_response
 from exchangeable.serve.server import (
     Address,
     completer_factory,
     saved_completer_factory,
 )
-from exchangeable.serve.monitoring.telemetry import JsonFormatter, log_response
 from exchangeable.storage.store import Store
 from exchangeable.training.config import TrainingConfig
 

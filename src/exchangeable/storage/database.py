@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -109,6 +110,22 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     """Begin a transaction; one that writes takes the lock first, before it reads anything."""
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def see_one_state(connection: sa.Connection) -> None:
+    """Let all queries of a transaction that has begun see one state of the database."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+
+
+def truncate_log(engine: Engine) -> None:
+    """Empty SQLite's write-ahead log, unless it is in use."""
+    if engine.dialect.name != "sqlite":
+        return
+    with suppress(SQLAlchemyError, sqlite3.Error), engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # outside of any transaction
 
 
 def is_lock_timeout(error: SQLAlchemyError) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,7 +34,14 @@ from exchangeable.storage.bulk import (
     upsert,
 )
 from exchangeable.storage.changes import ChangeLog, read_head
-from exchangeable.storage.database import Occupied, is_lock_timeout, open_database, reason_of
+from exchangeable.storage.database import (
+    Occupied,
+    is_lock_timeout,
+    open_database,
+    reason_of,
+    see_one_state,
+    truncate_log,
+)
 from exchangeable.storage.facts import Cell, Facts, Label, check_key
 from exchangeable.storage.schema import (
     HEAD,
@@ -79,9 +85,14 @@ class Store:
         The file of SQLite may be new. Without a name the table is the first one.
         """
         try:
-            return cls(*open_database(url), name)
+            engine, new_file = open_database(url)
+            with ExitStack() as failed:
+                failed.callback(engine.dispose)
+                store = cls(engine, new_file, name)
+                failed.pop_all()
         except SQLAlchemyError as error:
             raise InputError(f"the database cannot be opened: {reason_of(error)}") from None
+        return store
 
     def close(self) -> None:
         """Close the database; a file that was created for it and never filled is removed."""
@@ -196,7 +207,7 @@ class Store:
         """Read all cells, with the version that they belong to."""
         facts = self.facts
         with self.engine.connect() as connection, connection.begin():
-            self._see_one_state(connection)
+            see_one_state(connection)
             version = self._version(connection)
             rows = connection.execute(sa.select(self.cells)).all()
         return version, table_of(facts, rows)
@@ -205,7 +216,7 @@ class Store:
         """Yield the cells of one version in parts, at least one, as frames with labels."""
         facts = self.facts
         with self.engine.connect() as connection, connection.begin():
-            self._see_one_state(connection)
+            see_one_state(connection)
             rows = connection.execution_options(yield_per=ROWS_PER_PART).execute(
                 sa.select(self.cells)
             )
@@ -293,12 +304,7 @@ class Store:
 
     def truncate_log(self) -> None:
         """Empty SQLite's write-ahead log, unless it is in use: it may hold deleted cells."""
-        if self.engine.dialect.name != "sqlite":
-            return
-        with suppress(SQLAlchemyError, sqlite3.Error), self.engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert driver is not None
-            driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # outside of any transaction
+        truncate_log(self.engine)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
@@ -336,11 +342,6 @@ class Store:
 
     def _version(self, connection: Connection) -> int:
         return read_head(connection, self.table_id)
-
-    def _see_one_state(self, connection: Connection) -> None:
-        """Let all queries of a transaction see one state of the database."""
-        if connection.dialect.name == "postgresql":
-            connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
 
     def _key(self, cell: Cell) -> tuple[str, ...]:
         facts = self.facts

@@ -171,9 +171,12 @@ def main() -> None:
     for kind in kinds:
         if kind == "postgresql" and postgres.missing():
             sys.exit(postgres.missing())
-        with tempfile.TemporaryDirectory() as place, database(kind, Path(place)) as url:
-            with pair(url, Path(place), given.table, "--model", given.model) as services:
-                table.append((kind, follow(services, given.seconds, given.seed)))
+        with (
+            tempfile.TemporaryDirectory() as place,
+            database(kind, Path(place)) as url,
+            pair(url, Path(place), given.table, "--model", given.model) as services,
+        ):
+            table.append((kind, follow(services, given.seconds, given.seed)))
     columns: list[tuple[str, Callable[[Observed], Any]]] = [
         ("added", lambda seen: seen.added),
         ("deleted", lambda seen: seen.deleted),

@@ -133,7 +133,7 @@ def test_who_was_added_and_deleted_before_the_addition_was_folded_in_is_not_name
 
 
 def test_a_member_that_comes_back_is_named_again(pair):
-    one, other = pair
+    one = pair[0]
     one.refresher.delete_member(0, MEMBER)
     one.refresher.put([((MEMBER, FILM), 4.0)])
     until(lambda: all(engine.snapshot.version == 3 for engine in pair))
@@ -209,8 +209,7 @@ def test_a_gap_in_the_log_closes_the_table_until_it_has_been_read_again(pair, he
 
 
 def test_a_file_that_one_imports_the_others_read(pair):
-    one, other = pair
-    assert one.refresher.load([("zoe", FILM, 4.0)]) == (2, 1)
+    assert pair[0].refresher.load([("zoe", FILM, 4.0)]) == (2, 1)
     until(lambda: all("zoe" in named(engine) for engine in pair))
 
 

@@ -43,6 +43,7 @@ soak: setup
 	$(BIN)/python soak/serve_attacks.py --table ml-1m
 	$(BIN)/python soak/serve_kill.py --kills 100 --database sqlite
 	$(BIN)/python soak/serve_kill.py --kills 100 --database postgresql
+	$(BIN)/python soak/serve_followers.py --seconds 120
 	$(BIN)/python benchmarks/serve_load.py --seconds 180 --overload
 
 clean:

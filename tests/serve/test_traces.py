@@ -52,9 +52,9 @@ def test_a_request_is_a_span_with_its_parts_inside(recorded):
         "http.response.status_code": 200,
         "http.request.body.size": len(answer.request.content),
         "http.response.body.size": len(answer.content),
-        "exchangeable.request": answer.headers["x-request-id"],
-        "exchangeable.table": "film-club",
-        "exchangeable.role": "admin",
+        "exchangeable_request": answer.headers["x-request-id"],
+        "exchangeable_table": "film-club",
+        "exchangeable_role": "admin",
     }
 
 

@@ -59,9 +59,9 @@ class OpenTelemetryTraces:
                 "http.response.status_code": response.status,
                 "http.request.body.size": response.received,
                 "http.response.body.size": response.sent,
-                "exchangeable.request": response.identity,
-                "exchangeable.table": response.table,
-                "exchangeable.role": response.role,
+                "exchangeable_request": response.identity,
+                "exchangeable_table": response.table,
+                "exchangeable_role": response.role,
             },
         )
         if response.status >= 500:

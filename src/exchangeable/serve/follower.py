@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from exchangeable.errors import Failed
 from exchangeable.serve.call import describe_failure
 from exchangeable.serve.snapshot import Change, Snapshot
-from exchangeable.storage.changes import Entry, digest
-from exchangeable.storage.facts import Facts
+from exchangeable.storage.changes import Entry, digests
 from exchangeable.storage.watch import News, Watch
 
 if TYPE_CHECKING:
@@ -110,12 +109,10 @@ class Follower:
         secret, table = self.store.log.secret, snapshot.completer.table_
         members = set(snapshot.deleted_members)
         for axis in {axis for axis, _ in deleted}:
+            wanted = {one for other, one in deleted if other == axis}
             labels = table.vocabularies[axis].labels.to_list()
-            members |= {
-                (axis, label)
-                for label in labels
-                if (axis, digest(secret, axis, str(label))) in deleted
-            }
+            found = zip(labels, digests(secret, axis, labels), strict=True)
+            members |= {(axis, label) for label, one in found if one in wanted}
         return replace(snapshot, deleted_members=frozenset(members))
 
     # The thread --------------------------------------------------------------------------
@@ -145,10 +142,10 @@ class Follower:
         for entry in news.entries:
             if entry.kind == "delete member":
                 self._deletions[entry.version] = (entry.axis, entry.digest)
-        changes = [_change(entry, self.store.facts) for entry in news.entries]
-        self.refresher.follow(changes, news.version)
         if any(entry.kind == "delete member" for entry in news.entries):
             self.refresher.hide(news.version, frozenset())
+        changes = [_change(entry) for entry in news.entries]
+        self.refresher.follow(changes, news.version)
 
     def _trim(self) -> None:
         if time.monotonic() - self._trimmed > TRIM_SECONDS:
@@ -156,7 +153,7 @@ class Follower:
             self.store.trim_log()
 
 
-def _change(entry: Entry, facts: Facts) -> Change:
+def _change(entry: Entry) -> Change:
     """A change of the log as the refresher takes it up."""
     if entry.kind == "put" and entry.cells is not None:
         return Change(entry.version, entry.cells, entry.times)

@@ -16,7 +16,7 @@ from exchangeable.storage.changes import CHANNEL, Entry, read_head
 from exchangeable.storage.database import open_database, reason_of
 from exchangeable.storage.store import Store
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = {"sqlite": 0.1, "postgresql": 0.25}
 """Seconds between two looks at the table's version; PostgreSQL also notifies of changes."""
 
 
@@ -68,9 +68,10 @@ class Watch:
             raise Failed(f"the database cannot be followed: {reason_of(error)}") from None
         return News(newest, tuple(entries))
 
-    def wait(self, seconds: float = POLL_SECONDS) -> None:
+    def wait(self, seconds: float | None = None) -> None:
         """Wait for a notification, or some seconds."""
-        if self._connection is None or self._engine.dialect.name != "postgresql":
+        seconds = POLL_SECONDS[self._engine.dialect.name] if seconds is None else seconds
+        if self._connection is None or not self._is_postgresql:
             self._woken.wait(seconds)
             return
         try:

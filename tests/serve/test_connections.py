@@ -188,3 +188,4 @@ def test_connections_are_fewer_where_few_files_may_be_open(monkeypatch):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     monkeypatch.setattr(connections_module, "count_files", lambda wanted: 400)
     assert Connections(Limits()).slots.places == 80
+    assert Connections(Limits(), tables=2).slots.places == 16  # a table's database needs some

@@ -101,6 +101,16 @@ def test_who_was_deleted_elsewhere_is_hidden_while_a_refresh_runs(pair, held):
     assert len(other.snapshot.completer.table_) == len(other.store.read_table()[1])
 
 
+def test_several_who_were_deleted_before_the_log_was_read_are_all_hidden(pair, held):
+    one, other = pair
+    gone = set(FRAME["member"].unique(maintain_order=True)[:3])
+    with other.refresher.follower._looking:
+        for member in gone:
+            one.refresher.delete_member(0, member)
+    until(lambda: not gone & named(other), SECONDS)
+    assert other.snapshot.version == 1
+
+
 def test_who_was_added_and_deleted_before_the_addition_was_folded_in_is_not_named(
     pair, monkeypatch
 ):

@@ -249,6 +249,18 @@ def test_a_table_is_exported_and_imported_by_call(client, tables):
     assert MEMBER in [label for label, _ in tables.first.engine.members(0, "", 1000)]
 
 
+def test_few_files_are_exported_at_the_same_time(client, tables):
+    """Each holds a connection to the database for as long as its client takes to read it."""
+    for _ in range(Limits().uploads):
+        tables.upload_slots.take("")
+    refused = client.get("/v1/export")
+    assert refused.status_code == 503
+    assert "too many files are in progress" in refused.json()["error"]
+    tables.upload_slots.free("")
+    assert client.get("/v1/export").status_code == 200
+    assert tables.upload_slots.used == 1
+
+
 def test_a_file_that_does_not_fit_is_not_imported(client, tables):
     whole = FRAME.write_csv().encode()
     files = [

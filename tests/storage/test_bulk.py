@@ -1,6 +1,7 @@
 """Very many rows go in at once, all or none, and come out as they were at one moment."""
 
 import io
+import time
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 from exchangeable.data.build import table_from_source
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.storage import bulk, interchange
+from exchangeable.storage import bulk, database, interchange
 from exchangeable.storage.store import Store
 
 FRAME = pl.DataFrame(
@@ -100,6 +101,21 @@ def test_others_write_while_rows_arrive(store, url):
     assert store.load(rows()) == (4, 6000)
     assert len(exported(store)) == len(FRAME) + 6002
     other.close()
+
+
+def test_rows_may_arrive_slowly(url, monkeypatch):
+    """PostgreSQL counts the time that it waits for them."""
+    limits = "-c statement_timeout=200 -c idle_in_transaction_session_timeout=200"
+    monkeypatch.setitem(database._LIMITS, "options", limits)
+    store = Store.open(url)
+    store.fill("films", Table.of(FRAME))
+
+    def rows():
+        time.sleep(0.5)
+        yield ("eve", "1", 5.0, None)
+
+    assert store.load(rows()) == (2, 1)
+    store.close()
 
 
 def test_an_export_is_of_one_moment(store, url, monkeypatch):

@@ -160,9 +160,10 @@ class Guard:
         visit.prefix = "/v1" if name is None else f"{PREFIX}{{table}}"
         visit.role, visit.admitted = visit.access.role_for(visit.table.name) or "", True
         upload, table = action in UPLOADS, visit.table
-        writing = not upload and needed_role(scope["method"], action) != "read"
-        kind = "uploads" if upload else "writes" if writing else "calls"
-        slots = self.tables.upload_slots if upload else table.slots[kind]
+        whole = upload or action == "export"  # which holds a connection to the database for long
+        writing = needed_role(scope["method"], action) != "read"
+        kind = "files" if whole else "writes" if writing else "calls"
+        slots = self.tables.upload_slots if whole else table.slots[kind]
         client = client_of(scope.get("client"))
         _check_free(slots, kind, client)  # before a body is read in vain
         max_bytes = self.tables.uploads.upload if upload else table.limits.body

@@ -189,7 +189,7 @@ def make_server(tables: Engine | Tables, address: Address, limits: Limits) -> Se
         origins=address.origins,
         on_response=observe,
     )
-    connections = Connections(limits)
+    connections = Connections(limits, len(tables) if isinstance(tables, Tables) else 1)
     config = uvicorn.Config(
         app,
         http=cast(Any, partial(Connection, connections)),  # uvicorn only calls it

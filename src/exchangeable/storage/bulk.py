@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 ROWS_PER_PART = 5000
 """Rows of a statement, and of a part of what is read."""
 _STAGE = "exchangeable_staged"
-_SECONDS = 600  # that PostgreSQL may take to merge rows into a table
+_SECONDS = 600  # for rows to arrive in PostgreSQL, and for it to merge them into a table
 
 
 def chunks(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -73,8 +73,6 @@ def staged(connection: Connection, cells: sa.Table) -> Iterator[sa.Table]:
     stage = sa.Table(_STAGE, sa.MetaData(), *columns, prefixes=["TEMPORARY"])
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"SET LOCAL statement_timeout = '{_SECONDS}s'"))
-        # What waits between two rows is this program, not PostgreSQL.
-        connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
     stage.create(connection)
     yield stage
     stage.drop(connection)  # after an error the whole transaction is undone

@@ -216,7 +216,6 @@ class Store:
         """Yield the cells of one version in parts, at least one, as frames with labels."""
         facts = self.facts
         with self.engine.connect() as connection, connection.begin():
-            see_one_state(connection)
             rows = connection.execution_options(yield_per=ROWS_PER_PART).execute(
                 sa.select(self.cells)
             )

@@ -28,6 +28,7 @@ from exchangeable.serve.app import create_app
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.limits import Limits
 from exchangeable.serve.tables.served import ServedTable, Tables, one_at_a_time
+from exchangeable.storage.database import Occupied
 from exchangeable.storage.schema import check_name, name_of
 from exchangeable.storage.store import Store
 
@@ -134,6 +135,18 @@ def test_a_table_that_is_busy_does_not_shut_out_another(url):
         go_on.set()
         busy.join()
         assert client.post("/v1/predict", **ask).status_code == 200
+
+
+def test_a_change_that_waits_for_another_process_in_vain_may_be_tried_again(engine, monkeypatch):
+    def fail(*given):
+        raise Occupied("another writer holds the table: try again")
+
+    monkeypatch.setattr(engine.store, "put", fail)
+    with TestClient(create_app(engine)) as client:
+        answer = client.put("/v1/interactions", json={"cells": [[["eve", FILM], 4]]})
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert client.get("/ready").status_code == 200
 
 
 def test_tables_share_the_memory_for_bodies(tables):

@@ -130,11 +130,10 @@ class ChangeLog:
         self, connection: Connection, version: int, kind: Kind, payload: str | None
     ) -> None:
         values = {"table_id": self.table_id, "version": version, "kind": kind, "payload": payload}
-        connection.execute(sa.insert(CHANGES).values(**values, written=_now(connection)))
+        insert = sa.insert(CHANGES).values(**values, written=_now(connection))
         if connection.dialect.name == "postgresql":  # sent when the transaction is durable
-            notify = sa.text("SELECT pg_notify(:channel, :message)")
-            message = {"channel": CHANNEL, "message": f"{self.table_id} {version}"}
-            connection.execute(notify, message)
+            insert = insert.returning(sa.func.pg_notify(CHANNEL, f"{self.table_id} {version}"))
+        connection.execute(insert)
 
 
 def read_head(connection: Connection, table_id: int) -> int:

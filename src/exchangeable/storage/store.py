@@ -144,7 +144,7 @@ class Store:
             raise Failed("the database cannot be read: its file is gone")
         if self.last_write_failed:
             with self._transaction() as connection:
-                self._set_version(connection, HEAD.c.version)
+                connection.execute(sa.update(HEAD).where(self._own).values(version=HEAD.c.version))
             return
         try:
             with self.engine.connect() as connection:
@@ -247,10 +247,10 @@ class Store:
         texts = sorted(rows)
         records = [{**dict(zip(keys, key, strict=True)), **rows[key]} for key in texts]
         statement = upsert(table)
-        with self._transaction() as connection:
+        with self._connection() as connection:
+            version = self._next_version(connection)  # which takes the table's lock
             for chunk in chunks(records, ROWS_PER_PART):
                 connection.execute(statement(connection), chunk)
-            version = self._next_version(connection)
             self.log.put(connection, version, texts, records)
             return version
 
@@ -333,11 +333,8 @@ class Store:
 
     def _next_version(self, connection: Connection) -> int:
         """Increment the version; the transaction holds the row's lock until it is durable."""
-        self._set_version(connection, HEAD.c.version + 1)
-        return self._version(connection)
-
-    def _set_version(self, connection: Connection, version: sa.ColumnElement[int]) -> None:
-        connection.execute(sa.update(HEAD).where(self._own).values(version=version))
+        next_one = sa.update(HEAD).where(self._own).values(version=HEAD.c.version + 1)
+        return int(connection.execute(next_one.returning(HEAD.c.version)).scalar_one())
 
     def _version(self, connection: Connection) -> int:
         return read_head(connection, self.table_id)

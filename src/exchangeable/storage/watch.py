@@ -19,6 +19,9 @@ from exchangeable.storage.store import Store
 POLL_SECONDS = {"sqlite": 0.1, "postgresql": 0.25}
 """Seconds between two looks at the table's version; PostgreSQL also notifies of changes."""
 
+TOGETHER_SECONDS = 0.02
+"""Seconds to wait after a notification: further changes are then read together with the first."""
+
 
 @dataclass(frozen=True)
 class News:
@@ -76,7 +79,7 @@ class Watch:
             return
         try:
             for _ in self._driver.notifies(timeout=seconds, stop_after=1):
-                pass
+                self._woken.wait(TOGETHER_SECONDS)
         except Exception:  # the next look connects again, and says what is wrong
             self._woken.wait(seconds)
 

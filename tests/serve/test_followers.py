@@ -205,7 +205,6 @@ def test_without_contact_nobody_is_named(pair, monkeypatch):
 def test_a_gap_in_the_log_closes_the_table_until_it_has_been_read_again(pair, held, monkeypatch):
     one, other = pair
     monkeypatch.setattr(changes, "KEEP_SECONDS", -1.0)
-    monkeypatch.setattr(follower, "TRIM_SECONDS", 1e9)
     with other.refresher.follower._looking:  # as if it were out of touch
         one.refresher.delete_member(0, MEMBER)
         one.store.trim_log()
@@ -216,6 +215,23 @@ def test_a_gap_in_the_log_closes_the_table_until_it_has_been_read_again(pair, he
         until(lambda: client.get("/v1/members").status_code == 200)
         assert MEMBER not in named(other)
         assert other.snapshot.read_version == 2
+
+
+def test_a_long_write_elsewhere_does_not_keep_a_service_from_following(url, monkeypatch):
+    """Old entries are removed meanwhile, which has to wait for the writer."""
+    monkeypatch.setattr(follower, "TRIM_SECONDS", 0.01)
+    monkeypatch.setattr(changes, "KEEP_SECONDS", -1.0)
+    one, other = open_engine(url), open_engine(url)
+    looks, plain = [], other.refresher.follower._watch.look
+    monkeypatch.setattr(
+        other.refresher.follower._watch, "look", lambda after: looks.append(0) or plain(after)
+    )
+    with one.store._transaction() as connection:
+        one.store.log.load(connection, 0)
+        before = len(looks)
+        until(lambda: len(looks) > before + 5, seconds=4)  # a writer waits for 5
+    for engine in (one, other):
+        engine.close()
 
 
 def test_a_file_that_one_imports_the_others_read(pair):

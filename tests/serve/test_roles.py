@@ -138,7 +138,8 @@ def test_every_token_is_compared_in_constant_time(monkeypatch):
 
 @pytest.mark.parametrize(
     ("method", "call", "role"),
-    [("GET", "export", "admin"), ("POST", "import", "admin"), ("DELETE", "members", "admin"),
+    [("GET", "export", "admin"), ("HEAD", "export", "admin"), ("POST", "import", "admin"),
+     ("DELETE", "members", "admin"),
      ("PATCH", "members", "write"), ("PUT", "anything new", "write"), ("POST", "similar", "read"),
      ("HEAD", "model", "read"), ("GET", "members", "read")],
 )  # fmt: skip

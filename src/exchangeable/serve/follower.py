@@ -12,8 +12,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from exchangeable.errors import Failed
 from exchangeable.serve.call import describe_failure
@@ -51,22 +54,28 @@ class Follower:
         self._looking = threading.Lock()
         self._contact = time.monotonic()
         """When the last look began that brought all that had been committed before."""
-        self._trimmed = 0.0
         self._unknown_until = 0
         """Version up to which members may have been deleted of which the log knows no more."""
         self._deletions: dict[int, tuple[int, str]] = {}
         """Axes and digests of members that others have deleted, by version."""
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._closing = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name="follower", daemon=True),
+            threading.Thread(target=self._trim, name="trimmer", daemon=True),
+        ]
 
     def start(self) -> None:
-        """Take up what was changed while the table was read, and start the thread."""
+        """Take up what was changed while the table was read, and start the threads."""
         self.look()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        """Stop the thread."""
+        """Stop the threads."""
+        self._closing.set()
         self._watch.close()
-        self._thread.join(timeout=5)
+        for thread in self._threads:
+            thread.join(timeout=5)
 
     @property
     def silence(self) -> float:
@@ -115,14 +124,13 @@ class Follower:
             members |= {(axis, label) for label, one in found if one in wanted}
         return replace(snapshot, deleted_members=frozenset(members))
 
-    # The thread --------------------------------------------------------------------------
+    # The threads -------------------------------------------------------------------------
 
     def _run(self) -> None:
         failing = False
         while not self._watch.closed:
             try:
                 self.look()
-                self._trim()
                 failing = False
             except (Exception, Failed) as error:
                 if not failing:
@@ -132,9 +140,7 @@ class Follower:
         self._watch.disconnect()
 
     def _take(self, news: News, after: int) -> None:
-        # Those before the first that is missing: it was removed before it could be read.
-        expected = list(range(after + 1, news.version + 1))
-        if [entry.version for entry in news.entries] != expected:
+        if len(news.entries) < news.version - after:  # some were removed before they were read
             self._unknown_until = news.version
             gap = Change(news.version, needs_refresh=True)
             self.refresher.follow([gap], news.version)
@@ -148,9 +154,10 @@ class Follower:
         self.refresher.follow(changes, news.version)
 
     def _trim(self) -> None:
-        if time.monotonic() - self._trimmed > TRIM_SECONDS:
-            self._trimmed = time.monotonic()
-            self.store.trim_log()
+        """Remove old entries of the log now and then; that may have to wait for writers."""
+        while not self._closing.wait(TRIM_SECONDS):
+            with suppress(Failed, SQLAlchemyError):
+                self.store.trim_log()
 
 
 def _change(entry: Entry) -> Change:

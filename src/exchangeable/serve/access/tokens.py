@@ -116,7 +116,7 @@ class Tokens:
 
 def needed_role(method: str, call: str) -> Role:
     """The role that a call needs: its name is what follows /v1/, or the table's address."""
-    if (method, call) in _ADMIN_CALLS:
+    if ("GET" if method == "HEAD" else method, call) in _ADMIN_CALLS:
         return "admin"
     return "write" if method in _WRITING_METHODS else "read"
 

@@ -105,9 +105,8 @@ def value_name(facts: Facts) -> str:
     return facts.value or ("value" if "value" not in facts.axes else "value of cell")
 
 
-def table_of(facts: Facts, rows: Sequence[Any]) -> Table:
-    """Rows of the database as a table."""
-    frame = frame_of(facts, rows)
+def table_of(facts: Facts, frame: pl.DataFrame) -> Table:
+    """A frame of the database's rows as a table."""
     labels, index = {}, []
     for name in facts.axes:
         vocabulary, codes = Vocabulary.of(frame[name])

@@ -32,7 +32,7 @@ docs: setup
 package: setup
 	.ci/package $(BIN)/python
 
-# What the service must stand, at length: 45 minutes on 2 cores. The page needs Debian's chromium, and
+# What the service must stand, at length: 50 minutes on 2 cores. The page needs Debian's chromium, and
 # npm for what looks for faults of accessibility; PostgreSQL its server's programs; ML-1M its data.
 soak: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[soak]'
@@ -43,6 +43,7 @@ soak: setup
 	$(BIN)/python soak/serve_attacks.py --table ml-1m
 	$(BIN)/python soak/serve_kill.py --kills 100 --database sqlite
 	$(BIN)/python soak/serve_kill.py --kills 100 --database postgresql
+	$(BIN)/python soak/serve_followers.py --seconds 120
 	$(BIN)/python benchmarks/serve_load.py --seconds 180 --overload
 
 clean:

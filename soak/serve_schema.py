@@ -40,6 +40,9 @@ def tried(service: Service, cases: int) -> dict[str, Counter[int]]:
     """How often each status came, by call; raises at the first answer that is not as described."""
     url = f"http://127.0.0.1:{service.port}"
     described = requests.get(f"{url}/openapi.json", timeout=60).json()
+    # Calls of a table are those of the first one: the same functions at another address.
+    paths = described["paths"]
+    described["paths"] = {path: paths[path] for path in paths if "{table}" not in path}
     ways = [
         (GenerationMode.NEGATIVE, described, cases // 3),
         (GenerationMode.POSITIVE, described, 2 * cases // 3),

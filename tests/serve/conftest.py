@@ -1,4 +1,7 @@
 import pytest
+from tests.support.databases import server, url
+
+__all__ = ["server", "url"]
 
 
 @pytest.fixture

@@ -107,6 +107,10 @@ CALLS = [
     ("GET", "/v1/members"),
     ("POST", "/v1/complete"),
     ("POST", "/v1/look"),
+    ("POST", "/v1/import"),
+    ("GET", "/v1/export"),
+    ("GET", "/v1/tables"),
+    ("DELETE", "/v1/tables/film-club/members?axis=member&member=eve"),
 ]
 
 

@@ -15,9 +15,9 @@ from tests.support.attacks import is_closed, open_socket
 from tests.support.service_engine import FILM, MEMBER, until
 
 from exchangeable.serve import connections as connections_module
+from exchangeable.serve.access.origins import client_of
 from exchangeable.serve.connections import Connections, count_files
 from exchangeable.serve.limits import LOCAL, Limits
-from exchangeable.serve.origins import client_of
 from exchangeable.serve.server import Address, make_server
 
 HALF_HEADERS = b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-slow"
@@ -188,3 +188,4 @@ def test_connections_are_fewer_where_few_files_may_be_open(monkeypatch):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     monkeypatch.setattr(connections_module, "count_files", lambda wanted: 400)
     assert Connections(Limits()).slots.places == 80
+    assert Connections(Limits(), tables=2).slots.places == 16  # a table's database needs some

@@ -11,11 +11,12 @@ pytest.importorskip("httpx2", reason="needs httpx2")
 from fastapi.testclient import TestClient
 from tests.support.service_engine import FILM, MEMBER, predicted
 
+from exchangeable.serve.access.origins import Origins
 from exchangeable.serve.app import create_app
 from exchangeable.serve.guard import Guard
 from exchangeable.serve.limits import Limits
-from exchangeable.serve.origins import Origins
 from exchangeable.serve.server import Address
+from exchangeable.serve.tables.served import ServedTable, Tables
 
 TOKEN = "a token that nobody guesses".replace(" ", "-")
 
@@ -149,7 +150,7 @@ def test_made_up_methods_are_not_counted_one_by_one(engine):
     assert 'method="-"' in text
 
 
-def test_who_does_not_take_an_answer_is_left():
+def test_who_does_not_take_an_answer_is_left(engine):
     """Else two such clients would keep all others from uploading."""
 
     async def app(scope, receive, send):
@@ -163,7 +164,10 @@ def test_who_does_not_take_an_answer_is_left():
     async def receive():
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    guard = Guard(app, Limits(seconds=0.05), None, Origins(), lambda told: None)
-    scope = {"type": "http", "method": "POST", "path": "/v1/complete", "headers": []}
-    asyncio.run(asyncio.wait_for(guard(scope, receive, never), 10))
-    assert [slots.used for slots in guard.slots.values()] == [0, 0, 0]
+    tables = Tables([ServedTable(engine, Limits(seconds=0.05))])
+    guard = Guard(app, tables, None, Origins(), lambda told: None)
+    for path in ("/v1/complete", "/v1/predict"):
+        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        asyncio.run(asyncio.wait_for(guard(scope, receive, never), 10))
+    assert tables.upload_slots.used == tables.first.waiting_bytes == 0
+    assert [slots.used for slots in tables.first.slots.values()] == [0, 0]

@@ -18,9 +18,10 @@ from tests.support.service_engine import FILM, FRAME, MEMBER, fit_bias, until
 
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed
-from exchangeable.serve import readiness, refresher
+from exchangeable.serve import refresher
 from exchangeable.serve.app import create_app
 from exchangeable.serve.engine import Engine
+from exchangeable.serve.monitoring import readiness
 from exchangeable.storage import database, store
 from exchangeable.storage.store import Store
 

@@ -92,7 +92,7 @@ def test_the_model_health_and_metrics_tell_how_it_stands(client):
     assert client.get("/health").json() == {"status": "ok", "behind": 0}
     assert client.get("/ready").status_code == 200
     text = client.get("/metrics").text
-    assert f"exchangeable_cells {float(len(FRAME))}" in text
+    assert f'exchangeable_cells{{table="film-club"}} {float(len(FRAME))}' in text
     assert 'route="/v1/model"' in text
     assert "exchangeable_pools_age_seconds" in text
 
@@ -259,10 +259,14 @@ def test_the_page_is_whole_and_asks_nobody_else(client):
 
 def test_the_schema_names_every_call(client):
     paths = client.get("/openapi.json").json()["paths"]
-    assert set(paths) == {
-        "/v1/predict", "/v1/recommend", "/v1/interactions", "/v1/members", "/v1/model",
-        "/v1/complete", "/v1/look", "/health", "/ready", "/metrics",
+    calls = {
+        "predict", "recommend", "interactions", "members", "model", "complete", "look", "export",
+        "import",
     }  # fmt: skip
+    for prefix in ("/v1", "/v1/tables/{table}"):
+        assert {f"{prefix}/{call}" for call in calls} <= set(paths)
+    assert {"/v1/tables", "/health", "/ready", "/metrics"} <= set(paths)
+    assert len(paths) == 2 * len(calls) + 4
 
 
 def test_times_and_features_come_with_requests(tmp_path):

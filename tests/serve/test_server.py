@@ -24,17 +24,17 @@ from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.serve import server
 from exchangeable.serve.app import create_app
+from exchangeable.serve.call import Phase
 from exchangeable.serve.connections import Connections
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import Response
 from exchangeable.serve.limits import Limits
+from exchangeable.serve.monitoring.telemetry import JsonFormatter, log_response
 from exchangeable.serve.server import (
     Address,
     completer_factory,
-    read_token,
     saved_completer_factory,
 )
-from exchangeable.serve.telemetry import JsonFormatter, log_response
 from exchangeable.storage.store import Store
 from exchangeable.training.config import TrainingConfig
 
@@ -43,8 +43,17 @@ TOKEN = "a token that nobody guesses".replace(" ", "-")
 
 def test_logs_are_lines_of_json_without_what_people_rated(engine, caplog):
     caplog.set_level(logging.INFO, logger="exchangeable.serve")
-    log_response(Response("PUT", "/v1/interactions", 200, 0.0123, "abc"))
+    phases = (Phase("queue", 10**9, 10**9 + 10**6), Phase("compute", 10**9, 10**9 + 10**7))
+    log_response(
+        Response(
+            "PUT", "/v1/interactions", 200, 0.0123, "abc", "films", "write", 5, 9, phases=phases
+        )
+    )
     line = json.loads(JsonFormatter().format(caplog.records[-1]))
+    assert (line["table"], line["role"], line["bytes_in"], line["bytes_out"]) == (
+        "films", "write", 5, 9,
+    )  # fmt: skip
+    assert (line["queue_ms"], line["compute_ms"]) == (1.0, 10.0)
     assert line["route"] == "/v1/interactions"
     assert line["ms"] == 12.3
     assert line["id"] == "abc"
@@ -74,18 +83,6 @@ def test_a_port_that_is_taken_is_told():
             Address(port=first.getsockname()[1]).bind()
     finally:
         first.close()
-
-
-def test_a_token_is_read_from_a_file(tmp_path):
-    place = tmp_path / "token"
-    place.write_text(f"{TOKEN}\n")
-    assert read_token(place) == TOKEN
-    for bad in ("short", "with a space in the midst", ""):
-        place.write_text(bad)
-        with pytest.raises(InputError, match="16 characters"):
-            read_token(place)
-    with pytest.raises(InputError, match="cannot be read"):
-        read_token(tmp_path / "nowhere")
 
 
 def test_models_that_would_be_trained_at_each_refresh_are_refused():

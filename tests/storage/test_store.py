@@ -1,7 +1,6 @@
 """What was acknowledged is there: the same claims for SQLite and for PostgreSQL."""
 
 import threading
-from itertools import count
 
 import numpy as np
 import polars as pl
@@ -10,7 +9,6 @@ import pytest
 pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 
 import sqlalchemy as sa
-from tests.support import postgres
 from tests.support.service_engine import open_engine
 
 from exchangeable.data.table import Table
@@ -25,28 +23,6 @@ FRAME = pl.DataFrame(
         "rating": [5.0, 3.5, 1.0, 0.5],
     }
 )
-NUMBER = count()
-
-
-@pytest.fixture(scope="session")
-def server():
-    if postgres.missing():
-        pytest.skip(postgres.missing())
-    with postgres.server() as address:
-        yield address
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'table.db'}"
-    address = request.getfixturevalue("server")
-    engine = sa.create_engine(f"{address}/postgres", isolation_level="AUTOCOMMIT")
-    name = f"test{next(NUMBER)}"
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    return f"{address}/{name}"
 
 
 @pytest.fixture

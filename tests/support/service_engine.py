@@ -24,8 +24,8 @@ def fit_bias(table):
     return Completer("bias").fit_table(table)
 
 
-def open_engine(tmp_path, frame=FRAME, make=fit_bias, axes=None):
-    store = Store.open(f"sqlite:///{tmp_path / 'table.db'}")
+def open_engine(tmp_path, frame=FRAME, make=fit_bias, axes=None, name=None):
+    store = Store.open(f"sqlite:///{tmp_path / 'table.db'}", name)
     if store.is_empty:
         store.fill("film-club", Table.of(frame, axes=axes))
     return Engine(store, make)

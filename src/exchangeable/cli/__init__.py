@@ -19,6 +19,7 @@ from exchangeable.cli.completion import complete, factorize
 from exchangeable.cli.data import data
 from exchangeable.cli.diagnostics import doctor
 from exchangeable.cli.evaluation import evaluate
+from exchangeable.cli.interchange import export_table, import_table
 from exchangeable.cli.output import print_error
 from exchangeable.cli.questions import explain, recommend, similar
 from exchangeable.cli.service import serve
@@ -37,6 +38,8 @@ for command in (
     *(serve, doctor),
 ):
     app.command()(command)
+data.command("export")(export_table)
+data.command("import")(import_table)
 app.add_typer(data, name="data")
 HINTS = {"--log": "; values are read as logarithms with --units log."}
 """Hints that follow the error about an unknown option, where another option does the same."""

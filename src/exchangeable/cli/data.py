@@ -1,4 +1,4 @@
-"""``exchangeable data``: ``describe``, ``list`` and ``fetch``."""
+"""``exchangeable data``: ``describe``, ``list`` and ``fetch``; ``interchange`` has the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from exchangeable.cli.options import (
 from exchangeable.cli.output import report_errors, with_options
 from exchangeable.data.options import TableOptions
 
-data = typer.Typer(help="Describe tables; list and download datasets.", no_args_is_help=True)
+data = typer.Typer(
+    help="Describe tables, move them; list and download datasets.", no_args_is_help=True
+)
 
 
 @data.command("describe")

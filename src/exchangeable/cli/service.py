@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from exchangeable.cli.configuration import (
+    Configuration,
+    TableSetting,
+    parse_words,
+    read_configuration,
+)
 from exchangeable.cli.options import (
     DEFAULTS,
     Device,
@@ -25,6 +33,7 @@ from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
+    from exchangeable.serve.access.tokens import Tokens
     from exchangeable.serve.server import Factory
     from exchangeable.storage.store import Store
 
@@ -35,12 +44,16 @@ _REQUIRED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
 @report_errors
 @with_table_options
 def serve(
-    table: Annotated[
-        str | None,
+    tables: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="Name of a dataset, a file, or the folder of a saved completer; by default a "
-            "simulated film club."
+            help="Tables to serve: names of datasets, files, or folders of saved completers, also "
+            "as NAME=FILE; by default those in the database, or else a simulated film club."
         ),
+    ] = None,
+    configuration: Annotated[
+        Path | None,
+        typer.Option("--tables", help="TOML file with the tables to serve, and tokens, instead."),
     ] = None,
     db: Annotated[
         str | None,
@@ -52,7 +65,11 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8080,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the bearer token that requests must carry.")
+        Path | None,
+        typer.Option(
+            help="File with the bearer token that requests must carry, or with lines of a role "
+            "(read, write, admin), a table unless it is for all, and a token."
+        ),
     ] = None,
     anyone: Annotated[
         bool, typer.Option("--anyone", help="Allow other machines without a token.")
@@ -83,7 +100,7 @@ def serve(
     device: Device = "auto",
     options: TableOptions = DEFAULTS,
 ) -> None:
-    """Serve a table over HTTP, with a page to try it; changes are kept in a database.
+    """Serve tables over HTTP, with a page to try them; changes are kept in a database.
 
     Features are not kept there: name their files at each start.
     """
@@ -92,29 +109,105 @@ def serve(
         raise InputError(f"serve needs {', '.join(missing)}: pip install 'exchangeable[serve]'")
     from exchangeable.serve.engine import Engine
     from exchangeable.serve.limits import Limits
-    from exchangeable.serve.server import Address, read_token
+    from exchangeable.serve.server import Address
     from exchangeable.serve.server import serve as run
     from exchangeable.serve.state import State
+    from exchangeable.serve.tables.served import ServedTable, Tables, one_at_a_time
     from exchangeable.storage.store import Store
 
-    token = None if token_file is None else read_token(token_file)
-    address = Address(host, port, token, anyone, tuple(allowed_host or ()))
+    if configuration is not None and (tables or features):
+        raise InputError("--tables names tables and features: give no others")
+    chosen = (
+        parse_words(tables or ()) if configuration is None else read_configuration(configuration)
+    )
+    tokens = _read_tokens(token_file, chosen)
+    address = Address(host, port, tokens, anyone, tuple(allowed_host or ()))
     limits = Limits(upload_memory=upload_memory * 2**20, upload_seconds=upload_seconds)
-    name, output = table or SAMPLE, Output(as_json=False)
-    file = Path(f"{stem_of(name)}.db")
-    if db is None and not file.exists():  # checked before the database is created
-        check_exists(name)
-    with closing(address.bind()) as bound, closing(Store.open(db or f"sqlite:///{file}")) as store:
-        make = prepare_store(store, table, name, options, model, seed, device, output, features)
-        output.line(f"reading {store.facts.source}")
-        engine = Engine(store, make, State.of(store, make.options, state))
-        if engine.snapshot.completer is not None:
-            output.line(*engine.snapshot.completer.notes_)
-        url = f"http://{host}:{port}"
+    output = Output(as_json=False)
+    file = Path(f"{stem_of(chosen.tables[0].source or SAMPLE) if chosen.tables else SAMPLE}.db")
+    url = db or f"sqlite:///{file}"
+    with ExitStack() as opened:
+        bound = opened.enter_context(closing(address.bind()))
+        if db is None and not file.exists():  # checked before the database is created
+            for setting in chosen.tables or (TableSetting(SAMPLE, SAMPLE),):
+                check_exists(setting.source or setting.name)
+        settings = _choose(opened.enter_context(closing(Store.open(url))), chosen)
+        if tokens is not None:
+            tokens.check_tables(setting.name for setting in settings)
+        if features and len(settings) > 1:
+            raise InputError("--features is for a single table: name them in a file with --tables")
+        stores, makes = [], []
+        for setting in settings:
+            store = opened.enter_context(closing(Store.open(url, setting.name)))
+            makes.append(
+                prepare_store(
+                    store,
+                    setting.source,
+                    setting.source or SAMPLE,
+                    options,
+                    setting.model or model,
+                    seed,
+                    device,
+                    output,
+                    [*setting.features, *(features or ())],
+                )
+            )
+            stores.append(store)
+        states = [
+            State.of(store, make.options, state) for store, make in zip(stores, makes, strict=True)
+        ]
+        served = []
+        for setting, store, make, kept in zip(
+            settings, stores, one_at_a_time(makes), states, strict=True
+        ):
+            output.line(f"reading {store.facts.source}")
+            engine = Engine(store, make, kept)
+            if engine.snapshot.completer is not None:
+                output.line(*engine.snapshot.completer.notes_)
+            own = replace(limits, **dict[str, Any](setting.limits))
+            served.append(ServedTable(engine, own, read_only=setting.read_only))
+        sources = ", ".join(store.facts.source for store in stores)
         typer.echo(
-            f"serving {store.facts.source} at {url}, kept in {store.location}; Ctrl-C stops it"
+            f"serving {sources} at http://{host}:{port}, kept in {stores[0].location}; Ctrl-C "
+            f"stops it"
         )
-        run(engine, address, bound, limits)
+        run(Tables(served, limits), address, bound)
+
+
+def _read_tokens(file: Path | None, chosen: Configuration) -> Tokens | None:
+    """Tokens of a file, or of a configuration."""
+    from exchangeable.serve.access.tokens import Grant, Tokens
+
+    if file is not None and chosen.tokens:
+        raise InputError("tokens are either in the file of --tables or in that of --token-file")
+    if file is not None:
+        return Tokens.read(file)
+    grants = [Grant.of(one.token, one.role, one.table) for one in chosen.tokens]
+    return Tokens(grants) if grants else None
+
+
+def _choose(store: Store, chosen: Configuration) -> Sequence[TableSetting]:
+    """The tables to serve: those chosen, or else all that the database holds, or the sample."""
+    names = store.sources()
+    if not chosen.tables:
+        return [TableSetting(name) for name in names] or [TableSetting(SAMPLE, SAMPLE)]
+    wanted = [setting.name for setting in chosen.tables]
+    twice = next((name for name in wanted if wanted.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"every table must have a name of its own, but two are named {twice}: name one, as in "
+            f"other={twice}.csv"
+        )
+    if names and not names.keys() & set(wanted):
+        raise InputError(
+            f"{store.location} holds {', '.join(names.values())}, but "
+            f"{', '.join(s.source or s.name for s in chosen.tables)} is to be served: give another "
+            f"database with --db, name a table that it holds too, or omit the table"
+        )
+    for setting in chosen.tables:
+        if setting.name not in names and setting.source is None:
+            raise InputError(f"{store.location} must hold the table {setting.name}, but does not")
+    return chosen.tables
 
 
 def prepare_store(
@@ -140,7 +233,7 @@ def prepare_store(
     if not store.is_empty and table is not None and store.facts.source != name:
         raise InputError(
             f"{store.location} holds {store.facts.source}, but {name} is to be served: give "
-            f"another database with --db, or omit the table"
+            f"another database with --db, or another name, as in other={name}"
         )
     source = name if store.is_empty else store.facts.source
     data: Table | None = None

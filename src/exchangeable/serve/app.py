@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -15,15 +15,19 @@ from starlette.exceptions import HTTPException
 from exchangeable._version import __version__
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve import routes, sandbox
+from exchangeable.serve.access.origins import RETRY_AFTER, Origins
+from exchangeable.serve.access.tokens import Tokens
 from exchangeable.serve.call import LEFT, Ended
 from exchangeable.serve.engine import Engine
-from exchangeable.serve.guard import RETRY_AFTER, Guard, OnResponse, Response
+from exchangeable.serve.follower import OutOfTouch
+from exchangeable.serve.guard import Guard, OnResponse, Response
 from exchangeable.serve.limits import Limits
-from exchangeable.serve.origins import Origins
-from exchangeable.serve.readiness import Readiness
+from exchangeable.serve.monitoring.telemetry import Telemetry
 from exchangeable.serve.snapshot import Busy, NoCells
-from exchangeable.serve.telemetry import Telemetry
+from exchangeable.serve.tables.routes import list_of_tables, name_in_path, whole_tables
+from exchangeable.serve.tables.served import PREFIX, ServedTable, Tables
 from exchangeable.serve.uploads import TooLarge
+from exchangeable.storage.database import Occupied
 
 log = logging.getLogger("exchangeable.serve")
 
@@ -33,25 +37,31 @@ _THREADS_BESIDE = 8
 
 
 def create_app(
-    engine: Engine,
+    tables: Engine | Tables,
     *,
     limits: Limits | None = None,
-    token: str | None = None,
+    token: str | Tokens | None = None,
     origins: Origins = _ANYWHERE,
     on_response: OnResponse = lambda response: None,
 ) -> FastAPI:
-    """The service around an engine, which is closed when the service ends."""
-    limits, telemetry, readiness = limits or Limits(), Telemetry(engine), Readiness(engine)
+    """The service around one engine or several tables, which are closed when the service ends.
+
+    ``limits`` are those of a single engine; tables have their own.
+    """
+    served = tables if isinstance(tables, Tables) else Tables([ServedTable(tables, limits)])
+    tokens = Tokens.of(token) if isinstance(token, str) else token
+    if tokens is not None:
+        tokens.check_tables(served.names)
+    telemetry = Telemetry(served)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         sandbox.start()
         # A thread for every request in progress: none waits for those that compute.
-        threads = limits.calls + limits.writes + limits.uploads + _THREADS_BESIDE
-        anyio.to_thread.current_default_thread_limiter().total_tokens = threads
+        limiter = anyio.to_thread.current_default_thread_limiter()
+        limiter.total_tokens = served.threads + _THREADS_BESIDE
         yield
-        readiness.close()
-        engine.close()
+        served.close()
 
     def observe(response: Response) -> None:
         telemetry.observe(response)
@@ -65,10 +75,12 @@ def create_app(
         docs_url=None,  # these pages load scripts from other hosts
         redoc_url=None,
     )
-    app.state.engine, app.state.limits, app.state.telemetry = engine, limits, telemetry
-    app.state.readiness = readiness
-    app.add_middleware(Guard, limits=limits, token=token, origins=origins, on_response=observe)
-    app.include_router(routes.calls)
+    app.state.tables, app.state.telemetry = served, telemetry
+    app.add_middleware(Guard, tables=served, tokens=tokens, origins=origins, on_response=observe)
+    app.include_router(list_of_tables)
+    for prefix, dependencies in (("/v1", []), (f"{PREFIX}{{table}}", [Depends(name_in_path)])):
+        app.include_router(routes.calls, prefix=prefix, dependencies=dependencies)
+        app.include_router(whole_tables, prefix=prefix, dependencies=dependencies)
     app.include_router(routes.status)
     _handle_errors(app)
     return app
@@ -89,7 +101,7 @@ def _handle_errors(app: FastAPI) -> None:
     async def failed(request: Request, error: Failed) -> JSONResponse:
         call = request.state.call
         fields = {"id": call.identity, "reason": str(error)}
-        if not isinstance(error, Busy | Ended):
+        if not isinstance(error, Busy | Ended | Occupied | OutOfTouch):
             log.error("failed", extra={"fields": fields})
             outline = str(error).partition(":")[0]  # what follows may name hosts and users
             return problem(500, f"{outline}; the log says more at {call.identity}")

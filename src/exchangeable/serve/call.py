@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from exchangeable.errors import Failed
 from exchangeable.runtime.progress import Progress
@@ -21,6 +24,19 @@ class Ended(Failed):
     """The request was given up before its response was computed."""
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A part of the time that a request took, in nanoseconds since 1970."""
+
+    name: Literal["queue", "compute", "database"]
+    began: int
+    ended: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended - self.began) / 1e9
+
+
 class Call:
     """A request, until it is answered, its time is over, or its client has left.
 
@@ -31,6 +47,7 @@ class Call:
         self.identity = secrets.token_hex(8)
         """Names the request in the log, and in its response."""
         self.reason = ""
+        self._phases: list[Phase] = []
         self._ended = threading.Event()
         self._stops: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -57,6 +74,24 @@ class Call:
                 self._stops.append(stop)
                 return
         stop()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """What the request waited for until now, in sequence."""
+        return tuple(self._phases)
+
+    def add_phase(self, name: Literal["queue", "compute", "database"], began: int) -> None:
+        """Note that a part of the request has ended that began at a time."""
+        self._phases.append(Phase(name, began, time.time_ns()))
+
+    @contextmanager
+    def phase(self, name: Literal["queue", "compute", "database"]) -> Iterator[None]:
+        """Note how long the block takes, also if it fails."""
+        began = time.time_ns()
+        try:
+            yield
+        finally:
+            self.add_phase(name, began)
 
     def check(self) -> None:
         """Raise ``Ended`` if the call has ended."""

@@ -16,12 +16,14 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from exchangeable.serve.access.origins import client_of
 from exchangeable.serve.limits import LOCAL, Limits, Slots
-from exchangeable.serve.origins import client_of
 
 RESERVED_FILES = 320
 """Files beside connections: databases, pipes to uploads, libraries, and connections that have been
 accepted but not been counted, at most ``BACKLOG``."""
+FILES_OF_TABLE = 64
+"""Files of each further table: 16 connections to its database, of three files each in SQLite."""
 BACKLOG = 128
 """Connections that the system accepts before the service does."""
 
@@ -50,9 +52,10 @@ def count_files(wanted: int) -> int:
 class Connections:
     """All open connections of a service."""
 
-    def __init__(self, limits: Limits) -> None:
-        files = count_files(limits.connections + RESERVED_FILES)
-        most = max(min(limits.connections, files - RESERVED_FILES), 8)
+    def __init__(self, limits: Limits, tables: int = 1) -> None:
+        reserved = RESERVED_FILES + FILES_OF_TABLE * (tables - 1)
+        files = count_files(limits.connections + reserved)
+        most = max(min(limits.connections, files - reserved), 8)
         self.limits = limits
         self.slots = Slots(most, limits.share)
         self.open: dict[Connection, None] = {}  # the oldest first

@@ -8,26 +8,27 @@ leaves or its time is over, and with it what is computed for it.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exchangeable.serve.call import LEFT, Call, Ended, describe_failure
-from exchangeable.serve.limits import Limits, Slots
-from exchangeable.serve.origins import Origins, Refused, client_of
+from exchangeable.serve.access.bodies import check_values, read_body, replay, watched
+from exchangeable.serve.access.origins import RETRY_AFTER, Origins, Refused, client_of
+from exchangeable.serve.access.tokens import EVERYTHING, ROLES, Access, Tokens, needed_role
+from exchangeable.serve.call import LEFT, Call, Ended, Phase, describe_failure
+from exchangeable.serve.limits import Slots
+from exchangeable.serve.tables.served import PREFIX, ServedTable, Tables, split_path
 
 log = logging.getLogger("exchangeable.serve")
 
-UPLOADS = ("/v1/complete", "/v1/look")
-"""Routes that take a file as their body."""
+UPLOADS = ("complete", "look", "import")
+"""Calls that take a file as their body."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
@@ -37,12 +38,6 @@ HEADERS = {
 }
 STATUS_LEFT = 499
 """Status in log and metrics of a request whose client left before its response."""
-RETRY_AFTER = "1"
-"""Seconds after which a client that was refused with 429 or 503 may try again."""
-COMMAS_PER_CELL = 6
-"""Commas in a body for each cell that a request may have: labels, a value, a time, and commas in
-labels. Parsing 80,000 cells of two labels takes the event loop 0.2 s."""
-_WRITING_METHODS = ("PUT", "DELETE")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -57,6 +52,20 @@ class Response:
     seconds: float
     identity: str
     """Names the request, also in the response."""
+    table: str = ""
+    """The table that the request is about, if any."""
+    role: str = ""
+    """Role of the client for that table."""
+    received: int = 0
+    """Bytes of the request's body."""
+    sent: int = 0
+    """Bytes of the response's body."""
+    phases: tuple[Phase, ...] = ()
+    """What the request waited for."""
+    began: int = 0
+    """Nanoseconds since 1970 when the request had arrived."""
+    parent: str = ""
+    """The client's trace, as its header traceparent names it."""
 
 
 OnResponse = Callable[[Response], None]
@@ -69,27 +78,21 @@ class Guard:
     def __init__(
         self,
         app: ASGIApp,
-        limits: Limits,
-        token: str | None,
+        tables: Tables,
+        tokens: Tokens | None,
         origins: Origins,
         on_response: OnResponse,
     ) -> None:
-        self.app, self.limits, self.on_response = app, limits, on_response
-        self.token = None if token is None else token.encode()
-        self.origins = origins
-        self.slots = {
-            kind: Slots(getattr(limits, kind), limits.share)
-            for kind in ("calls", "uploads", "writes")
-        }
-        self.waiting_bytes = 0
-        """Bytes of bodies that have arrived and wait for the rest, or for an answer."""
+        self.app, self.tables, self.on_response = app, tables, on_response
+        self.tokens, self.origins = tokens, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started, status, call = time.perf_counter(), [0], Call()
-        scope.setdefault("state", {})["call"] = call
+        started, began, status, call = time.perf_counter(), time.time_ns(), [0], Call()
+        visit = Visit(call, self.tables.first)
+        scope.setdefault("state", {}).update(call=call, visit=visit)
 
         async def send_checked(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -100,11 +103,14 @@ class Guard:
                 defaults = {**HEADERS, "x-request-id": call.identity}
                 added = [(k.encode(), v.encode()) for k, v in defaults.items()]
                 message["headers"] = [*headers, *(h for h in added if h[0] not in present)]
-            async with asyncio.timeout(self.limits.seconds):  # a client that does not read is left
+            visit.sent += len(message.get("body", b""))
+            async with asyncio.timeout(
+                visit.table.limits.seconds
+            ):  # a client that does not read is left
                 await send(message)
 
         try:
-            await self._admit(scope, receive, send_checked, call)
+            await self._admit(scope, receive, send_checked, visit)
         except Refused as refused:
             await _respond(refused, send_checked)
         except (TimeoutError, ClientDisconnect):
@@ -117,142 +123,127 @@ class Guard:
             await _respond(Refused(500, reason), send_checked)
         finally:
             call.end(LEFT)
-            route = getattr(scope.get("route"), "path", None) or "-"
+            route = visit.full_route(getattr(scope.get("route"), "path", None) or "-")
             # Clients may invent methods, which would each become a series of the metrics.
             method = scope["method"] if scope["method"] in _METHODS else "-"
             seconds = time.perf_counter() - started
-            self.on_response(Response(method, route, status[0], seconds, call.identity))
+            self.on_response(
+                Response(
+                    method,
+                    route,
+                    status[0],
+                    seconds,
+                    call.identity,
+                    visit.table.name if visit.admitted else "",
+                    visit.role if visit.admitted else "",
+                    visit.received,
+                    visit.sent,
+                    call.phases,
+                    began,
+                    Headers(scope=scope).get("traceparent", ""),
+                )
+            )
 
-    async def _admit(self, scope: Scope, receive: Receive, send: Send, call: Call) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send, visit: Visit) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         works = path.startswith("/v1/")
         self.origins.check(headers, works=works)
         if not works:
             await self.app(scope, receive, send)
             return
-        self._check_token(headers)
-        upload, writing = path in UPLOADS, scope["method"] in _WRITING_METHODS
-        kind = "uploads" if upload else "writes" if writing else "calls"
+        visit.access, call = self._read_token(headers), visit.call
+        name, action = split_path(path)
+        if path.rstrip("/") == "/v1/tables":  # lists those that the token has a role for
+            await self._pass_on(scope, receive, send, visit, headers)
+            return
+        visit.table = self._find_table(name, action, scope["method"], visit.access)
+        visit.prefix = "/v1" if name is None else f"{PREFIX}{{table}}"
+        visit.role, visit.admitted = visit.access.role_for(visit.table.name) or "", True
+        upload, table = action in UPLOADS, visit.table
+        whole = upload or action == "export"  # which holds a connection to the database for long
+        writing = needed_role(scope["method"], action) != "read"
+        kind = "files" if whole else "writes" if writing else "calls"
+        slots = self.tables.upload_slots if whole else table.slots[kind]
         client = client_of(scope.get("client"))
-        self._check_free(kind, client)  # before a body is read in vain
-        max_bytes = self.limits.upload if upload else self.limits.body
-        async with self._read_body(headers, receive, max_bytes) as body:
-            self._check_free(kind, client)  # a body that arrives slowly takes no place
+        _check_free(slots, kind, client)  # before a body is read in vain
+        max_bytes = self.tables.uploads.upload if upload else table.limits.body
+        async with read_body(table, headers, receive, max_bytes) as body:
+            visit.received = len(body)
+            _check_free(slots, kind, client)  # a body that arrives slowly takes no place
             if not upload:
-                self._check_values(body)
-            self.slots[kind].take(client)
+                check_values(body, table.limits)
+            slots.take(client)
             try:
-                seconds = {"calls": self.limits.call_seconds}.get(kind)
-                async with _watched(receive, call, seconds) as gone:
-                    await self.app(scope, _replay(body, gone), send)
+                seconds = table.limits.call_seconds if kind == "calls" else None
+                async with watched(receive, call, seconds) as gone:
+                    await self.app(scope, replay(body, gone), send)
             finally:
                 call.end(LEFT)
-                self.slots[kind].free(client)
+                slots.free(client)
 
-    def _check_free(self, kind: str, client: str) -> None:
-        slots, retry = self.slots[kind], {"retry-after": RETRY_AFTER}
-        if slots.full:
-            raise Refused(503, f"too many {kind} are in progress: try again", **retry)
-        if slots.holds_all_of(client):
-            raise Refused(429, f"too many {kind} of yours are in progress: try again", **retry)
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, visit: Visit, headers: Headers
+    ) -> None:
+        """Pass on a call that takes no place, since it responds at once."""
+        async with read_body(visit.table, headers, receive, visit.table.limits.body) as body:
+            visit.received = len(body)
+            await self.app(scope, replay(body, asyncio.Event()), send)
 
-    def _check_values(self, body: bytes) -> None:
-        """Refuse a body of very many values: the event loop, which all share, would parse them."""
-        most, commas = COMMAS_PER_CELL * self.limits.cells, body.count(b",")
-        if commas > most:
-            raise Refused(413, f"a body may have at most {most:,} commas, but has {commas:,}")
-
-    def _check_token(self, headers: Headers) -> None:
-        if self.token is None:
-            return
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        same = hmac.compare_digest(token.strip().encode(), self.token)
-        if kind.lower() != "bearer" or not same:
-            raise Refused(401, "a bearer token is required", **{"www-authenticate": "Bearer"})
-
-    @asynccontextmanager
-    async def _read_body(
-        self, headers: Headers, receive: Receive, max_bytes: int
-    ) -> AsyncIterator[bytes]:
-        """Read a body, which counts as waiting as long as it is used."""
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > max_bytes:
+    def _find_table(
+        self, name: str | None, action: str, method: str, access: Access
+    ) -> ServedTable:
+        """The table that a call is about, if the token has the role that the call needs."""
+        needed = needed_role(method, action)
+        table = self.tables.first if name is None else self.tables.get(name)
+        shown = "the first table" if name is None else f"table {name[:60]!r}"
+        held = access.role_for(table.name if table is not None else name or "")
+        if held is None or ROLES.index(held) < ROLES.index(needed):
+            has = f"has the role {held}" if held else "has none for it"
             raise Refused(
-                413, f"a body may have at most {max_bytes:,} bytes, but has {length[:30]}"
+                403, f"this call needs the role {needed} for {shown}, but the token {has}"
             )
-        parts: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Refused(400, "the request broke off")
-                    part = message.get("body", b"")
-                    size += len(part)
-                    self.waiting_bytes += len(part)
-                    if size > max_bytes:
-                        raise Refused(413, f"a body may have at most {max_bytes:,} bytes")
-                    if self.waiting_bytes > self.limits.waiting:
-                        retry = {"retry-after": RETRY_AFTER}
-                        raise Refused(503, "too many bytes are arriving: try again", **retry)
-                    parts.append(part)
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            self.waiting_bytes -= size
-            raise Refused(408, "the request took too long to arrive") from None
-        except BaseException:
-            self.waiting_bytes -= size
-            raise
-        try:
-            yield b"".join(parts)
-        finally:
-            self.waiting_bytes -= size
+        if table is None:
+            raise Refused(404, f"there is no {shown}")
+        if table.read_only and needed != "read" and action != "export":
+            raise Refused(403, f"{shown} is read-only")
+        return table
+
+    def _read_token(self, headers: Headers) -> Access:
+        """The access of the request's token; refuses requests without one."""
+        if self.tokens is None:
+            return EVERYTHING
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        access = self.tokens.access(token.strip().encode())
+        if kind.lower() != "bearer" or access is None:
+            raise Refused(401, "a bearer token is required", **{"www-authenticate": "Bearer"})
+        return access
+
+
+class Visit:
+    """What the guard knows about a request, for its route and for the log."""
+
+    def __init__(self, call: Call, table: ServedTable) -> None:
+        self.call, self.table = call, table
+        self.access, self.role, self.admitted = EVERYTHING, "", False
+        self.received = self.sent = 0
+        self.prefix = ""
+        """What the paths of the table's calls begin with."""
+
+    def full_route(self, route: str) -> str:
+        """The template of a path, which versions of FastAPI give with or without its prefix."""
+        return route if route.startswith(("-", "/v1")) else f"{self.prefix}{route}"
+
+
+def _check_free(slots: Slots, kind: str, client: str) -> None:
+    retry = {"retry-after": RETRY_AFTER}
+    if slots.full:
+        raise Refused(503, f"too many {kind} are in progress: try again", **retry)
+    if slots.holds_all_of(client):
+        raise Refused(429, f"too many {kind} of yours are in progress: try again", **retry)
 
 
 class _Broken(Exception):
     """A failure after the response had begun; it has been logged."""
-
-
-@asynccontextmanager
-async def _watched(
-    receive: Receive, call: Call, seconds: float | None
-) -> AsyncIterator[asyncio.Event]:
-    """End a call when its client leaves, which sets the event, or after some seconds."""
-    gone, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    async def watch() -> None:
-        if (await receive())["type"] == "http.disconnect":
-            call.end(LEFT)
-            gone.set()
-
-    watcher = asyncio.create_task(watch())
-    timer = None
-    if seconds is not None:
-        reason = f"the request took longer than {seconds:g} seconds: ask for less, or try again"
-        timer = loop.call_later(seconds, call.end, reason)
-    try:
-        yield gone
-    finally:
-        if timer is not None:
-            timer.cancel()
-        watcher.cancel()
-        with suppress(asyncio.CancelledError):
-            await watcher
-
-
-def _replay(body: bytes, gone: asyncio.Event) -> Receive:
-    """Receive the body that was read, and then that the client is gone."""
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        if pending:
-            return pending.pop()
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    return receive_again
 
 
 def _log_failure(error: Exception, call: Call) -> None:

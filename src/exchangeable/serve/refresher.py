@@ -3,7 +3,8 @@
 A change is acknowledged once it is durable. Then one thread makes the next snapshot: cells that
 were written are folded in, several changes together. Deleted ones lead to a refresh, for which
 another thread, of low priority, reads the whole table again; what is written meanwhile is folded
-into both. A snapshot never changes, so readers never wait.
+into both. Changes of other processes come from a ``Follower``. A snapshot never changes, so readers
+never wait.
 """
 
 from __future__ import annotations
@@ -11,22 +12,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 from exchangeable.completion.completer import Completer
-from exchangeable.completion.fit import MAX_VALUE
 from exchangeable.data.table import Table
-from exchangeable.errors import Failed, InputError
+from exchangeable.errors import Failed
 from exchangeable.runtime.threads import lower_priority
 from exchangeable.serve.call import describe_failure
 from exchangeable.serve.completers import fold, warm
+from exchangeable.serve.follower import Follower
+from exchangeable.serve.pending import PendingChanges
 from exchangeable.serve.snapshot import Busy, Change, Snapshot, Status
 from exchangeable.serve.state import State
+from exchangeable.storage.bulk import Row
 from exchangeable.storage.facts import Cell, Label, Time
 from exchangeable.storage.store import Store
 
@@ -54,11 +56,7 @@ class Refresher:
     def __init__(self, store: Store, make: MakeCompleter, state: State | None = None) -> None:
         self.store, self.make, self.state = store, make, state
         self._writing = threading.Lock()
-        self._pending: list[Change] = []
-        self._wake = threading.Condition()
         self._stopping = False
-        self._lagging: deque[tuple[int, float]] = deque()
-        """Versions that are not yet included, and when they were written."""
         self.read_seconds = 0.0
         """Seconds that the last reading of the whole table took."""
         self._unsaved: tuple[int, Completer] | None = None
@@ -67,12 +65,14 @@ class Refresher:
         self.refreshing = False
         self.failing = False
         """Whether the last attempt to follow the database failed."""
-        self._deleted = self.snapshot.version
+        self.pending = PendingChanges(self.snapshot.version)
+        self._wake = self.pending.wake
+        self._publishing = threading.Lock()
+        self.hidden = 0
+        """How often a member was hidden: what was computed in the meantime may name it."""
         self._making = threading.Lock()
         """Held while the next completer is made of that of the snapshot."""
         self._wants_refresh = False
-        self._left: list[Change] = []
-        """Deletions, which are included at the next refresh."""
         self._stuck = False
         """Whether cells could not be added, so that all further ones wait for the refresh too."""
         self._meanwhile: list[Change] = []
@@ -81,6 +81,8 @@ class Refresher:
             threading.Thread(target=self._run, name="folder", daemon=True),
             threading.Thread(target=self._run_refreshes, name="refresher", daemon=True),
         ]
+        self.follower = Follower(self)
+        self.follower.start()
         for thread in self._threads:
             thread.start()
 
@@ -92,6 +94,7 @@ class Refresher:
         end = time.monotonic() + CLOSE_SECONDS
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0))
+        self.follower.close()
         if self.state is not None:
             self.state.close()
 
@@ -103,24 +106,18 @@ class Refresher:
     @property
     def behind(self) -> int:
         """Number of durable changes that are not yet in the snapshot."""
-        with self._wake:
-            return len(self._lagging)
+        return len(self.pending)
 
     @property
     def is_overdue(self) -> bool:
         """Whether predictions lack a change for longer than a refresh should take."""
-        with self._wake:
-            lag = time.monotonic() - self._lagging[0][1] if self._lagging else 0.0
-        return self.failing or lag > max(MAX_LAG_SECONDS, 4 * self.read_seconds)
+        return self.failing or self.pending.lag > max(MAX_LAG_SECONDS, 4 * self.read_seconds)
 
     # Changes -----------------------------------------------------------------------------
 
     def put(self, cells: Sequence[tuple[Cell, float]], times: Sequence[Time] | None = None) -> int:
         """Write cells, and their times, and return the version that contains them."""
-        values = np.array([value for _, value in cells], dtype=np.float64)
-        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > MAX_VALUE:
-            raise InputError(f"values must be numbers of at most {MAX_VALUE:g} in size")
-        self.store.facts.scale.check(values)
+        self.store.facts.check_values(np.array([value for _, value in cells], dtype=np.float64))
         at = None if times is None else self.store.facts.read_times(times, len(cells))
         with self._writer():
             version = self.store.put(cells, at)
@@ -133,7 +130,8 @@ class Refresher:
         with self._writer():
             version, deleted = self.store.delete_cell(cell)
             if not deleted:
-                return self._deleted, 0
+                self.follower.look()  # another process may have deleted it
+                return self.pending.deleted, 0
             self._enqueue(Change(version, needs_refresh=True))
         return version, deleted
 
@@ -143,12 +141,28 @@ class Refresher:
         with self._writer():
             version, deleted = self.store.delete_member(axis, member)
             if not deleted:
-                return self._deleted, 0
+                self.follower.look()  # another process may have deleted it
+                return self.pending.deleted, 0
             self._enqueue(Change(version, deleted_member=(axis, label), needs_refresh=True))
             # From now on no response names the member, though the pools still contain its cells.
-            members = self.snapshot.deleted_members | {(axis, label)}
-            self.snapshot = replace(self.snapshot, deleted_members=members)
+            self.hide(version, {(axis, label)})
         return version, deleted
+
+    def load(self, rows: Iterable[Row]) -> tuple[int, int]:
+        """Write very many cells, and return the version that contains them and their number."""
+        version, number = self.store.load(rows)
+        self._enqueue(Change(version, needs_refresh=True))
+        return version, number
+
+    def hide(self, version: int, members: Set[tuple[int, Label]]) -> None:
+        """Name members no more that were deleted with a version."""
+
+        def without(now: Snapshot) -> Snapshot:
+            gone = frozenset() if now.read_version >= version else members
+            return replace(now, deleted_members=now.deleted_members | gone)
+
+        self._publish(without)
+        self.hidden += 1
 
     @contextmanager
     def _writer(self) -> Iterator[None]:
@@ -160,26 +174,33 @@ class Refresher:
         finally:
             self._writing.release()
 
+    def follow(self, changes: Sequence[Change], version: int) -> None:
+        """Take up changes by others, which with those of this process are all up to a version."""
+        for change in changes:
+            self._enqueue(change)
+        self.pending.follow(version)
+
+    @property
+    def followed(self) -> int:
+        """Version up to which all changes have come here."""
+        return self.pending.followed
+
     def _enqueue(self, change: Change) -> None:
-        if self.state is not None:
+        if self.pending.add(change) and self.state is not None:
             self.state.note(change)
-        if change.needs_refresh:
-            self._deleted = change.version
-        with self._wake:
-            self._pending.append(change)
-            self._lagging.append((change.version, time.monotonic()))
-            self._wake.notify_all()
 
     # New cells ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._pending or self._stopping)
+                changes: list[Change] = []
+                while not changes and not self._stopping:
+                    changes = self.pending.take()
+                    if not changes:
+                        self._wake.wait()
                 if self._stopping:
                     return
-                changes, self._pending = self._pending, []
-                self._left += [change for change in changes if change.needs_refresh]
                 self._wants_refresh |= any(change.needs_refresh for change in changes)
                 self._wake.notify_all()
             started = time.monotonic()
@@ -266,9 +287,9 @@ class Refresher:
     def _replace(self, version: int, completer: Completer | None) -> None:
         """Publish a completer of the whole table, with the cells that came while it was made."""
         later = [change for change in self._meanwhile if change.version > version]
+        self.pending.refreshed(version)
         with self._wake:
-            self._left = [change for change in self._left if change.version > version]
-            self._stuck, self._wants_refresh = False, bool(self._left)
+            self._stuck, self._wants_refresh = False, self.pending.need_refresh
         completer = self._try_fold(completer, later)
         included = max([version, *(change.version for change in later if not self._stuck)])
         self._publish(
@@ -278,7 +299,7 @@ class Refresher:
                 version,
                 time.monotonic(),
                 now.refreshes + 1,
-                self._members_deleted_after(version),
+                self.pending.deleted_members_after(version),
             )
         )
 
@@ -323,19 +344,7 @@ class Refresher:
         if self.state is not None and unsaved is not None:
             self.state.save(*unsaved)
 
-    def _members_deleted_after(self, version: int) -> frozenset[tuple[int, Label]]:
-        with self._wake:
-            waiting = [*self._left, *self._pending]
-        members = [change.deleted_member for change in waiting if change.version > version]
-        return frozenset(member for member in members if member is not None)
-
     def _publish(self, new: Callable[[Snapshot], Snapshot]) -> None:
-        with self._writing:
-            self.snapshot = new(self.snapshot)
-        with self._wake:
-            left = {change.version for change in self._left}
-            self._lagging = deque(
-                (version, since)
-                for version, since in self._lagging
-                if version > self.snapshot.version or version in left
-            )
+        with self._publishing:
+            self.snapshot = self.follower.hide_deleted(new(self.snapshot))
+        self.pending.included(self.snapshot.version)

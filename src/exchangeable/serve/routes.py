@@ -9,11 +9,12 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from itertools import chain
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
@@ -25,7 +26,21 @@ from exchangeable.serve.answers.lists import Answer, Question
 from exchangeable.serve.call import Call
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.limits import Limits
-from exchangeable.serve.telemetry import Telemetry
+from exchangeable.serve.monitoring.readiness import REASONS
+from exchangeable.serve.snapshot import STATUSES, Status
+from exchangeable.serve.tables.dependencies import (
+    ALWAYS,
+    FILE,
+    WITH_BODY,
+    CallOfRequest,
+    EngineOfApp,
+    LimitsOfApp,
+    TablesOfApp,
+    TelemetryOfApp,
+    UploadLimits,
+    problems,
+)
+from exchangeable.serve.tables.served import Tables
 
 PAGE = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -38,77 +53,21 @@ PAGE = {
 }
 """Files of the page and their media types, by path."""
 
-_PROBLEMS = {
-    400: "The request broke off, or its body is not JSON.",
-    401: "A bearer token is required.",
-    403: "The request came from a page of another site, or through a proxy without a token.",
-    408: "The request took too long to arrive.",
-    409: "The table has no cells.",
-    413: "The request is too large, or its file takes too much memory or time.",
-    421: "The host name of the request is not one of the service's.",
-    422: "The request is not valid; the error gives the reason in one line.",
-    429: "Too many requests of this client are in progress: try again after some seconds.",
-    500: "The service failed, or its database cannot be written to; the log says why.",
-    503: "Too many requests are in progress, or this one took too long: try again later.",
-}
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {s: {"model": schemas.Problem, "description": _PROBLEMS[s]} for s in statuses}
-
-
-_ALWAYS = (401, 403, 413, 421, 422, 429, 500, 503)
-_WITH_BODY = (*_ALWAYS, 400, 408)
-_FILE: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            kind: {"schema": {"type": "string", "format": "binary"}}
-            for kind in ("text/csv", "application/vnd.apache.parquet", "application/octet-stream")
-        },
-    }
-}
 _CSV: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
 }
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
 }
-
-
-# Coroutines, because FastAPI would run plain functions in a thread.
-async def _engine(request: Request) -> Engine:
-    engine: Engine = request.app.state.engine
-    return engine
-
-
-async def _limits(request: Request) -> Limits:
-    limits: Limits = request.app.state.limits
-    return limits
-
-
-async def _telemetry(request: Request) -> Telemetry:
-    telemetry: Telemetry = request.app.state.telemetry
-    return telemetry
-
-
-async def _call(request: Request) -> Call:
-    call: Call = request.state.call
-    return call
-
-
-EngineOfApp = Annotated[Engine, Depends(_engine)]
-LimitsOfApp = Annotated[Limits, Depends(_limits)]
-CallOfRequest = Annotated[Call, Depends(_call)]
-TelemetryOfApp = Annotated[Telemetry, Depends(_telemetry)]
 Options = Annotated[schemas.Reading, Query()]
 
-calls = APIRouter(prefix="/v1")
+calls = APIRouter()
+"""Calls about one table, at the address of each, and of the first one at /v1."""
 status = APIRouter()
 """Calls that respond at once, however many others are in progress: they need no thread."""
 
 
-@calls.post("/predict", response_model=schemas.Predicted, responses=_problems(*_WITH_BODY, 409))
+@calls.post("/predict", response_model=schemas.Predicted, responses=problems(*WITH_BODY, 409))
 def predict(
     query: schemas.Asked, engine: EngineOfApp, limits: LimitsOfApp, call: CallOfRequest
 ) -> Response:
@@ -135,7 +94,7 @@ def predict(
 
 
 @calls.post(
-    "/recommend", response_model=schemas.Recommendations, responses=_problems(*_WITH_BODY, 409)
+    "/recommend", response_model=schemas.Recommendations, responses=problems(*WITH_BODY, 409)
 )
 def recommend(
     query: schemas.Wanted, engine: EngineOfApp, limits: LimitsOfApp, call: CallOfRequest
@@ -182,34 +141,42 @@ def recommend(
     return Response(engine.respond(question, write, call), media_type="application/json")
 
 
-@calls.put("/interactions", responses=_problems(*_WITH_BODY))
-def put(body: schemas.Cells, engine: EngineOfApp, limits: LimitsOfApp) -> schemas.Written:
+@calls.put("/interactions", responses=problems(*WITH_BODY))
+def put(
+    body: schemas.Cells, engine: EngineOfApp, limits: LimitsOfApp, call: CallOfRequest
+) -> schemas.Written:
     """Write cells, also of new members. The response is sent once they are durable."""
     _check_cells(body.cells, limits)
     cells = [(tuple(labels), value) for labels, value in body.cells]
-    return schemas.Written(version=engine.refresher.put(cells, body.times), cells=len(cells))
+    with call.phase("database"):
+        version = engine.refresher.put(cells, body.times)
+    return schemas.Written(version=version, cells=len(cells))
 
 
-@calls.delete("/interactions", responses=_problems(*_ALWAYS))
+@calls.delete("/interactions", responses=problems(*ALWAYS))
 def remove(
     label: Annotated[
         list[str], Query(description="Labels of the cell, one per axis, in the axes' sequence.")
     ],
     engine: EngineOfApp,
+    call: CallOfRequest,
 ) -> schemas.Deleted:
     """Delete a cell."""
-    version, deleted = engine.refresher.delete_cell(tuple(label))
+    with call.phase("database"):
+        version, deleted = engine.refresher.delete_cell(tuple(label))
     return schemas.Deleted(gone_with_version=version, cells=deleted)
 
 
-@calls.delete("/members", responses=_problems(*_ALWAYS))
-def forget(axis: str, member: str, engine: EngineOfApp) -> schemas.Deleted:
+@calls.delete("/members", responses=problems(*ALWAYS))
+def forget(axis: str, member: str, engine: EngineOfApp, call: CallOfRequest) -> schemas.Deleted:
     """Delete all cells of a member."""
-    version, deleted = engine.refresher.delete_member(_axis(engine, axis), member)
+    number = _axis(engine, axis)
+    with call.phase("database"):
+        version, deleted = engine.refresher.delete_member(number, member)
     return schemas.Deleted(gone_with_version=version, cells=deleted)
 
 
-@calls.get("/members", responses=_problems(*_ALWAYS))
+@calls.get("/members", responses=problems(*ALWAYS))
 def members(
     engine: EngineOfApp,
     axis: str | None = None,
@@ -218,29 +185,22 @@ def members(
 ) -> schemas.Members:
     """List members of an axis whose labels contain a text, those with the most cells first."""
     number = _axis(engine, axis)
-    matches = [
-        schemas.Member(label=label, cells=cells)
-        for label, cells in engine.members(number, holding, limit)
-    ]
+    found = engine.refresher.follower.current(lambda: engine.members(number, holding, limit))
+    matches = [schemas.Member(label=label, cells=cells) for label, cells in found]
     return schemas.Members(axis=engine.store.facts.axes[number], members=matches)
 
 
-@calls.get("/model", responses=_problems(*_ALWAYS))
+@calls.get("/model", responses=problems(*ALWAYS))
 def model(engine: EngineOfApp, limits: LimitsOfApp) -> schemas.About:
     """Describe the table and the model that predicts its cells."""
     facts, snapshot = engine.store.facts, engine.snapshot
     completer = snapshot.completer
-    shape = (0,) * len(facts.axes) if completer is None else completer.table_.shape
-    axes = [
-        schemas.Axis(name=name, members=size, labels="whole numbers" if whole else "texts")
-        for name, size, whole in zip(facts.axes, shape, facts.whole, strict=True)
-    ]
     return schemas.About(
         exchangeable=__version__,
         source=facts.source,
         model=None if completer is None else completer.model_name_,
         notes=[] if completer is None else list(completer.notes_),
-        axes=axes,
+        axes=axes_of(engine),
         value=facts.value,
         scale=str(facts.scale),
         levels=list(facts.levels),
@@ -253,11 +213,11 @@ def model(engine: EngineOfApp, limits: LimitsOfApp) -> schemas.About:
 @calls.post(
     "/complete",
     response_class=StreamingResponse,
-    responses={**_CSV, **_problems(*_WITH_BODY)},
-    openapi_extra=_FILE,
+    responses={**_CSV, **problems(*WITH_BODY)},
+    openapi_extra=FILE,
 )
 async def complete(
-    request: Request, options: Options, limits: LimitsOfApp, call: CallOfRequest
+    request: Request, options: Options, limits: UploadLimits, call: CallOfRequest
 ) -> Response:
     """Complete a CSV or Parquet file and return it as CSV. The service does not store the file."""
     parts = sandbox.respond(options.task("complete"), await request.body(), limits, call)
@@ -265,32 +225,32 @@ async def complete(
     return StreamingResponse(chain([first], parts), media_type="text/csv")
 
 
-@calls.post("/look", responses=_problems(*_WITH_BODY), openapi_extra=_FILE)
+@calls.post("/look", responses=problems(*WITH_BODY), openapi_extra=FILE)
 async def look(
-    request: Request, options: Options, limits: LimitsOfApp, call: CallOfRequest
+    request: Request, options: Options, limits: UploadLimits, call: CallOfRequest
 ) -> schemas.Look:
     """Summarise a file: its content, the error on hidden cells, and a picture of it completed."""
     parts = sandbox.respond(options.task("look"), await request.body(), limits, call)
     return schemas.Look(**json.loads(await run_in_threadpool(b"".join, parts)))
 
 
-@status.get("/health", responses=_problems(421))
-async def health(engine: EngineOfApp) -> schemas.Health:
+@status.get("/health", responses=problems(421))
+async def health(tables: TablesOfApp) -> schemas.Health:
     """Report that the service is alive."""
-    return schemas.Health(status=engine.refresher.status, behind=engine.refresher.behind)
+    return schemas.Health(status=_status(tables), behind=_behind(tables))
 
 
-@status.get("/ready", responses={**_problems(421), 503: {"model": schemas.Ready}})
-async def ready(engine: EngineOfApp, request: Request, response: Response) -> schemas.Ready:
+@status.get("/ready", responses={**problems(421), 503: {"model": schemas.Ready}})
+async def ready(tables: TablesOfApp, response: Response) -> schemas.Ready:
     """Report whether the service can predict, write, and follow its database: 503 if not."""
-    reasons = await request.app.state.readiness.reasons()
+    found = {reason for table in tables for reason in await table.readiness.reasons()}
+    reasons = [reason for reason in REASONS if reason in found]
     if reasons:
         response.status_code = 503
-    refresher = engine.refresher
-    return schemas.Ready(status=refresher.status, behind=refresher.behind, reasons=reasons)
+    return schemas.Ready(status=_status(tables), behind=_behind(tables), reasons=reasons)
 
 
-@status.get("/metrics", response_class=Response, responses={**_TEXT, **_problems(421)})
+@status.get("/metrics", response_class=Response, responses={**_TEXT, **problems(421)})
 async def metrics(telemetry: TelemetryOfApp) -> Response:
     """Return metrics for Prometheus."""
     return Response(telemetry.text(), media_type=telemetry.media_type)
@@ -301,8 +261,37 @@ def _respond(engine: Engine, compute: Callable[[], BaseModel], call: Call) -> Re
 
     More threads than these would keep the event loop, and so /health, from running.
     """
-    content = engine.run(lambda: compute().model_dump_json(), call)
+
+    def write(submitted: int) -> str:
+        call.add_phase("queue", submitted)
+        with call.phase("compute"):
+            return compute().model_dump_json()
+
+    def respond() -> str:
+        return engine.run(partial(write, time.time_ns()), call)
+
+    content = engine.refresher.follower.current(respond)
     return Response(content, media_type="application/json")
+
+
+def axes_of(engine: Engine) -> list[schemas.Axis]:
+    """The axes of a table, with their numbers of members."""
+    facts, completer = engine.store.facts, engine.snapshot.completer
+    shape = (0,) * len(facts.axes) if completer is None else completer.table_.shape
+    return [
+        schemas.Axis(name=name, members=size, labels="whole numbers" if whole else "texts")
+        for name, size, whole in zip(facts.axes, shape, facts.whole, strict=True)
+    ]
+
+
+def _status(tables: Tables) -> Status:
+    """Whether all tables follow the database; failing if one fails to."""
+    found = {table.engine.refresher.status for table in tables}
+    return next(one for one in STATUSES if one in found)
+
+
+def _behind(tables: Tables) -> int:
+    return sum(table.engine.refresher.behind for table in tables)
 
 
 def _add_page(path: str, file: str, media_type: str) -> None:

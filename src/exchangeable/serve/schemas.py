@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from exchangeable.data.options import TableOptions
-from exchangeable.serve import readiness
+from exchangeable.serve.monitoring import readiness
 from exchangeable.serve.snapshot import Snapshot, Status
 from exchangeable.serve.upload_process import Task
 

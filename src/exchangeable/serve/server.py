@@ -30,17 +30,19 @@ from exchangeable.errors import InputError
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.folders import MANIFEST
+from exchangeable.serve.access.origins import LOCAL_NAMES, Origins, machine_names
+from exchangeable.serve.access.tokens import Tokens
 from exchangeable.serve.app import create_app
 from exchangeable.serve.connections import BACKLOG, Connection, Connections
 from exchangeable.serve.engine import Engine
+from exchangeable.serve.guard import Response
 from exchangeable.serve.limits import Limits
-from exchangeable.serve.origins import LOCAL_NAMES, Origins, machine_names
+from exchangeable.serve.monitoring.telemetry import log_as_json, log_response
+from exchangeable.serve.monitoring.traces import start_traces
 from exchangeable.serve.refresher import MakeCompleter
-from exchangeable.serve.telemetry import log_as_json, log_response
+from exchangeable.serve.tables.served import Tables
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedModel
 
-MIN_TOKEN_LENGTH = 16
-"""Minimum number of characters of a token: shorter ones could be guessed."""
 DRAIN_SECONDS = 8
 """Seconds that requests in progress have to end when the service stops."""
 SWITCH_SECONDS = 0.0005
@@ -56,7 +58,8 @@ class Address:
 
     host: str = "127.0.0.1"
     port: int = 8080
-    token: str | None = None
+    token: str | Tokens | None = None
+    """A token for everything, or tokens with roles."""
     anyone: bool = False
     """Whether other machines may use the service without a token."""
     names: tuple[str, ...] = ()
@@ -101,21 +104,6 @@ class Address:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"cannot listen at {self.host}:{self.port}: {reason}") from None
         return bound
-
-
-def read_token(path: Path) -> str:
-    """Read a token from a file, without the line feed at its end."""
-    try:
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not plain text"
-        raise InputError(f"{path}: the token cannot be read ({reason})") from None
-    if len(token) < MIN_TOKEN_LENGTH or any(character.isspace() for character in token):
-        raise InputError(
-            f"{path}: a token must have at least {MIN_TOKEN_LENGTH} characters and no spaces, but "
-            f"this has {len(token)} characters"
-        )
-    return token
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,26 +193,33 @@ def saved_completer_factory(completer: Completer, folder: str | Path | None = No
     return Factory(make, {"saved": saved, "device": completer.device})
 
 
-def serve(
-    engine: Engine, address: Address, bound: socket.socket, limits: Limits | None = None
-) -> None:
+def serve(tables: Tables, address: Address, bound: socket.socket) -> None:
     """Serve until stopped, and then until the requests in progress have ended."""
     log_as_json()
     sys.setswitchinterval(SWITCH_SECONDS)
     with suppress(KeyboardInterrupt):  # uvicorn raises it again after its own shutdown
-        make_server(engine, address, limits or Limits()).run(sockets=[bound])
+        make_server(tables, address, tables.uploads).run(sockets=[bound])
 
 
-def make_server(engine: Engine, address: Address, limits: Limits) -> Server:
-    """The server of the service around an engine, which is closed when the server ends."""
+def make_server(tables: Engine | Tables, address: Address, limits: Limits) -> Server:
+    """The server of the service around tables, which are closed when the server ends.
+
+    ``limits`` are those of connections, and of a single engine.
+    """
+    traces = start_traces()
+
+    def observe(response: Response) -> None:
+        log_response(response)
+        traces.record(response)
+
     app = create_app(
-        engine,
+        tables,
         limits=limits,
         token=address.token,
         origins=address.origins,
-        on_response=log_response,
+        on_response=observe,
     )
-    connections = Connections(limits)
+    connections = Connections(limits, len(tables) if isinstance(tables, Tables) else 1)
     config = uvicorn.Config(
         app,
         http=cast(Any, partial(Connection, connections)),  # uvicorn only calls it

@@ -11,6 +11,8 @@ from exchangeable.errors import Failed, InputError
 from exchangeable.storage.facts import Cell, Label
 
 Status = Literal["ok", "refreshing", "failing"]
+STATUSES: tuple[Status, ...] = ("failing", "refreshing", "ok")
+"""The worst first."""
 
 
 @dataclass(frozen=True, eq=False)

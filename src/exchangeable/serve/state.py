@@ -55,7 +55,8 @@ class State:
     ) -> State | None:
         """The state of a table whose completers are fitted with some options.
 
-        It is beside SQLite's file unless a folder is given; None for PostgreSQL without one.
+        It is in a folder named as the table, beside SQLite's file unless another place is given;
+        None for PostgreSQL without one.
         """
         local = store.engine.dialect.name == "sqlite"
         file = Path(store.location).absolute()
@@ -67,7 +68,7 @@ class State:
         parts = {"origin": origin, "facts": facts, "options": options, "version": __version__}
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         place = folder or file.with_name(f"{file.name}.state")
-        return cls(place, key, options.get("device", "auto"))
+        return cls(place / str(store.name), key, options.get("device", "auto"))
 
     @property
     def _completer(self) -> Path:

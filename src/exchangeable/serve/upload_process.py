@@ -23,6 +23,8 @@ from exchangeable.errors import InputError
 from exchangeable.serve import uploads
 from exchangeable.serve.call import describe_failure
 from exchangeable.serve.limits import Limits
+from exchangeable.storage import interchange
+from exchangeable.storage.facts import Facts
 
 MAX_MESSAGE = 2**20
 """Bytes of a message to the service."""
@@ -34,10 +36,12 @@ _NO_MEMORY = ("allocate memory", "memory allocation", "not enough memory", "out 
 class Task:
     """What to do with a file."""
 
-    kind: Literal["complete", "look"]
+    kind: Literal["complete", "look", "import"]
     options: TableOptions
     every: bool = False
     """Whether to predict every cell."""
+    facts: Facts | None = None
+    """The table that takes in the cells of the file."""
 
 
 def run(connection: Connection, task: Task, limits: Limits) -> None:
@@ -48,9 +52,10 @@ def run(connection: Connection, task: Task, limits: Limits) -> None:
     threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
     try:
         parts = _respond(uploads.Upload(content, task.options), task, limits)
-        first = next(parts)
+        first = next(parts, b"")
         _send(connection, {"outcome": "ok"})
-        connection.send_bytes(first)
+        if first:
+            connection.send_bytes(first)
         for part in parts:
             connection.send_bytes(part)
         connection.send_bytes(b"")
@@ -61,6 +66,10 @@ def run(connection: Connection, task: Task, limits: Limits) -> None:
 
 def _respond(upload: uploads.Upload, task: Task, limits: Limits) -> Iterator[bytes]:
     """Yield the response, part by part."""
+    if task.facts is not None:
+        table = upload.read_table(limits.rows)
+        yield from interchange.encode_rows(interchange.table_rows(task.facts, table))
+        return
     if task.kind == "look":
         yield json.dumps(uploads.preview(upload, limits.rows)).encode()
         return

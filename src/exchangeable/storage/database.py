@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from exchangeable.errors import InputError
+from exchangeable.errors import Failed, InputError
 
 _WAIT = 5  # seconds to wait for another writer, or for a server that does not respond
 _STATEMENT = 60  # seconds until PostgreSQL gives up a statement
@@ -28,9 +29,16 @@ _LIMITS: dict[str, Any] = {
     f"-c idle_in_transaction_session_timeout={1000 * _STATEMENT}",
 }
 """Time limits for PostgreSQL, which would otherwise wait without end."""
+_LOCK_NOT_AVAILABLE = "55P03"
+WRITES: dict[str, Any] = {"writes": True}
+"""Option of connections whose transactions write."""
 
 
-def open_database(url: str) -> tuple[Engine, Path | None]:
+class Occupied(Failed):
+    """Another writer held the table for longer than a write may wait."""
+
+
+def open_database(url: str | sa.URL) -> tuple[Engine, Path | None]:
     """Open the database at a URL; also return the file of SQLite if it does not exist yet."""
     new_file = None
     try:
@@ -42,7 +50,7 @@ def open_database(url: str) -> tuple[Engine, Path | None]:
             new_file = None if file.exists() else file
             engine = sa.create_engine(address, connect_args={"timeout": _WAIT})
             sa.event.listen(engine, "connect", _configure_sqlite)
-            sa.event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))
+            sa.event.listen(engine, "begin", _begin_sqlite)
         elif address.get_backend_name() == "postgresql":
             if address.drivername == "postgresql":
                 address = address.set(drivername="postgresql+psycopg")
@@ -96,6 +104,35 @@ def _configure_sqlite(connection: Any, record: Any) -> None:
     )
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    """Begin a transaction; one that writes takes the lock first, before it reads anything."""
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def see_one_state(connection: sa.Connection) -> None:
+    """Let all queries of a transaction that has begun see one state of the database."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+
+
+def truncate_log(engine: Engine) -> None:
+    """Empty SQLite's write-ahead log, unless it is in use."""
+    if engine.dialect.name != "sqlite":
+        return
+    with suppress(SQLAlchemyError, sqlite3.Error), engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # outside of any transaction
+
+
+def is_lock_timeout(error: SQLAlchemyError) -> bool:
+    """Whether a statement waited in vain for another writer."""
+    original = getattr(error, "orig", None)
+    code = getattr(original, "sqlstate", None)
+    return code == _LOCK_NOT_AVAILABLE or "database is locked" in str(original)
 
 
 def reason_of(error: SQLAlchemyError) -> str:

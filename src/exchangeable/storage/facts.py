@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from exchangeable.arrays.cells import Floats
 from exchangeable.data.frames import times_of
 from exchangeable.data.table import Table
@@ -98,6 +100,20 @@ class Facts:
             raise InputError(f"times must be one per cell, {cells} in all, but are {len(times)}")
         return times_of("times", column_of(self.time, list(times))).to_numpy(writable=True)
 
+    def to_key(self, cell: Cell) -> tuple[str, ...]:
+        """Labels of a cell as the database stores them."""
+        key = tuple(self.to_text(axis, label) for axis, label in enumerate(cell))
+        check_key(sum(len(text.encode()) for text in key))
+        return key
+
+    def check_values(self, values: Floats) -> None:
+        """Raise unless values are numbers of the table's scale."""
+        from exchangeable.completion.fit import MAX_VALUE
+
+        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > MAX_VALUE:
+            raise InputError(f"values must be numbers of at most {MAX_VALUE:g} in size")
+        self.scale.check(values)
+
     def check_length(self, cell: Cell) -> None:
         """Raise unless a cell has one label per axis."""
         if len(cell) != len(self.axes):
@@ -105,3 +121,12 @@ class Facts:
                 f"a cell must have {len(self.axes)} labels ({', '.join(self.axes)}), but one has "
                 f"{len(cell)}"
             )
+
+
+def check_key(size: int) -> None:
+    """Raise if the labels of a cell have too many bytes."""
+    if size > MAX_KEY_BYTES:
+        raise InputError(
+            f"labels of a cell must have at most {MAX_KEY_BYTES:,} bytes together, but these have "
+            f"{size:,}"
+        )

@@ -8,65 +8,99 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
-from math import nan
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from exchangeable.arrays.cells import Floats
 from exchangeable.data.table import Table
-from exchangeable.data.vocabulary import Vocabulary
 from exchangeable.errors import Failed, InputError
 from exchangeable.runtime.cache import cached_property
-from exchangeable.storage.database import open_database, reason_of
-from exchangeable.storage.facts import MAX_KEY_BYTES, Cell, Facts, Label
-
-_ROWS_PER_STATEMENT = 5000
+from exchangeable.storage.bulk import (
+    ROWS_PER_PART,
+    Row,
+    chunks,
+    frame_of,
+    insert_rows,
+    merge_rows,
+    staged,
+    table_of,
+    upsert,
+)
+from exchangeable.storage.changes import ChangeLog, read_head
+from exchangeable.storage.database import (
+    Occupied,
+    is_lock_timeout,
+    open_database,
+    reason_of,
+    see_one_state,
+    truncate_log,
+)
+from exchangeable.storage.facts import Cell, Facts, Label, check_key
+from exchangeable.storage.schema import (
+    HEAD,
+    cells_table,
+    check_name,
+    heads,
+    migrate,
+    name_of,
+    new_secret,
+    prepare,
+    table_names,
+)
 
 
 class Store:
     """The cells of one table in a database."""
 
-    def __init__(self, engine: Engine, new_file: Path | None = None) -> None:
-        """Open a database; ``new_file`` is that of SQLite if it does not exist yet."""
+    def __init__(
+        self, engine: Engine, new_file: Path | None = None, name: str | None = None
+    ) -> None:
+        """Open a table by its name, or the first one of the database.
+
+        ``new_file`` is the file of SQLite if it does not exist yet.
+        """
         self.engine = engine
         self.new_file = new_file
-        self.head = sa.Table(
-            "exchangeable_table",
-            sa.MetaData(),
-            sa.Column("id", sa.Integer, primary_key=True),
-            sa.Column("facts", sa.Text, nullable=False),
-            sa.Column("version", sa.BigInteger, nullable=False),
-        )
+        self.name = name
+        """Name of the table; None if the database is empty and no name was given."""
         self.last_write_failed = False
         local = engine.dialect.name == "sqlite"
         self._file = Path(str(engine.url.database)).absolute() if local else None
-        self._facts = self._load_facts()
+        self._facts: Facts | None = None
+        self.table_id = 0
+        migrate(engine)
+        self._load()
 
     @classmethod
-    def open(cls, url: str) -> Store:
-        """Open the database at a URL such as sqlite:///ratings.db; SQLite's file may be new."""
+    def open(cls, url: str, name: str | None = None) -> Store:
+        """Open a table of the database at a URL such as sqlite:///ratings.db.
+
+        The file of SQLite may be new. Without a name the table is the first one.
+        """
         try:
-            return cls(*open_database(url))
+            engine, new_file = open_database(url)
+            with ExitStack() as failed:
+                failed.callback(engine.dispose)
+                store = cls(engine, new_file, name)
+                failed.pop_all()
         except SQLAlchemyError as error:
             raise InputError(f"the database cannot be opened: {reason_of(error)}") from None
+        return store
 
     def close(self) -> None:
         """Close the database; a file that was created for it and never filled is removed."""
         unused = False
         if self.new_file is not None and self.new_file.exists():
             with suppress(SQLAlchemyError):
-                unused = self._load_facts() is None  # another process may have filled it
+                unused = not self.sources()  # another process may have filled it
         self.engine.dispose()
         if unused:
             for ending in ("", "-wal", "-shm"):
@@ -80,7 +114,7 @@ class Store:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the database holds no table yet."""
+        """Whether the database does not hold the table yet."""
         return self._facts is None
 
     @property
@@ -91,12 +125,19 @@ class Store:
 
     @cached_property
     def cells(self) -> sa.Table:
-        """The SQL table: one column for each axis, one for the value and one for times, if any."""
-        keys = [sa.Column(f"m{a}", sa.Text, primary_key=True) for a in range(len(self.facts.axes))]
-        numbers = [sa.Column("value", sa.Double, nullable=False)]
-        if self.facts.time is not None:
-            numbers.append(sa.Column("time", sa.Double))
-        return sa.Table("exchangeable_cells", sa.MetaData(), *keys, *numbers)
+        """The SQL table of the cells."""
+        return cells_table(self.table_id, self.facts)
+
+    @cached_property
+    def log(self) -> ChangeLog:
+        """The log of the table's changes."""
+        return ChangeLog(self.table_id, self._secret)
+
+    def sources(self) -> dict[str, str]:
+        """All tables of the database by name, the first one first, and what they were read from."""
+        with self.engine.connect() as connection:
+            found = heads(connection)
+        return {head.name: Facts.from_json(head.facts).source for head in found}
 
     def check(self) -> None:
         """Raise unless the database responds and, if the last write failed, can be written to."""
@@ -104,7 +145,7 @@ class Store:
             raise Failed("the database cannot be read: its file is gone")
         if self.last_write_failed:
             with self._transaction() as connection:
-                connection.execute(sa.update(self.head).values(version=self.head.c.version))
+                connection.execute(sa.update(HEAD).where(self._own).values(version=HEAD.c.version))
             return
         try:
             with self.engine.connect() as connection:
@@ -116,17 +157,19 @@ class Store:
         """Free bytes where the database is kept, if that is on this machine."""
         return None if self._file is None else shutil.disk_usage(self._file.parent).free
 
-    def _load_facts(self) -> Facts | None:
+    def _load(self) -> None:
+        """Read what the database stores about the table, if it holds it."""
         with self.engine.connect() as connection:
-            if not sa.inspect(connection).has_table(self.head.name):
-                return None
-            text = connection.execute(sa.select(self.head.c.facts)).scalar()
-        return None if text is None else Facts.from_json(text)
+            found = heads(connection)
+        head = next((one for one in found if self.name in (None, one.name)), None)
+        if head is not None:
+            self.table_id, self.name, self._secret = head.id, head.name, head.secret
+            self._facts = Facts.from_json(head.facts)
 
     # The whole table ---------------------------------------------------------------------
 
     def fill(self, source: str, table: Table, *, completer: bool = False) -> None:
-        """Store a table in an empty database, in one transaction."""
+        """Store a table that the database does not hold yet, in one transaction."""
         for name, vocabulary in zip(table.axes, table.vocabularies, strict=True):
             if not (vocabulary.labels.dtype.is_integer() or vocabulary.labels.dtype == pl.String):
                 raise InputError(
@@ -140,23 +183,26 @@ class Store:
             for label in vocabulary.labels:
                 facts.to_text(axis, label)
         texts = [v.labels.cast(pl.String) for v in table.vocabularies]
-        _check_key(sum(int(t.str.len_bytes().to_numpy().max(initial=0)) for t in texts))
-        self._facts = facts
+        check_key(sum(int(t.str.len_bytes().to_numpy().max(initial=0)) for t in texts))
         observed = table.values == table.values  # rows without a value are queries
         columns = [text.gather(table.index[observed, axis]) for axis, text in enumerate(texts)]
         columns.append(pl.Series(table.values[observed]))
         if table.times is not None:
             columns.append(pl.Series(table.times[observed]).fill_nan(None))
         rows = zip(*columns, strict=True)
-        names = [column.name for column in self.cells.columns]
-        head = {"id": 1, "facts": json.dumps(asdict(facts)), "version": 1}
-        with self._transaction() as connection:
-            self.head.create(connection)
-            self.cells.create(connection)
-            for chunk in _chunks(rows, _ROWS_PER_STATEMENT):
-                records = [dict(zip(names, row, strict=True)) for row in chunk]
-                connection.execute(sa.insert(self.cells), records)
-            connection.execute(sa.insert(self.head), [head])
+        name, secret = check_name(self.name or name_of(source)), new_secret()
+        with self._connection() as connection:
+            prepare(connection)
+            taken = table_names(connection)
+            if name in taken:
+                raise InputError(f"the database already holds a table named {name}")
+            table_id = connection.execute(sa.select(sa.func.max(HEAD.c.id))).scalar() or 0
+            head = {"id": table_id + 1, "name": name, "secret": secret, "version": 1}
+            connection.execute(sa.insert(HEAD), [{**head, "facts": json.dumps(asdict(facts))}])
+            cells = cells_table(table_id + 1, facts)
+            cells.create(connection)
+            insert_rows(connection, cells, rows)
+        self._load()
 
     def read_version(self) -> int:
         """Read the version of the cells alone."""
@@ -167,42 +213,22 @@ class Store:
         """Read all cells, with the version that they belong to."""
         facts = self.facts
         with self.engine.connect() as connection, connection.begin():
-            if self.engine.dialect.name == "postgresql":  # both queries see one state
-                connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+            see_one_state(connection)
             version = self._version(connection)
-            rows = connection.execution_options(yield_per=_ROWS_PER_STATEMENT).execute(
-                sa.select(self.cells)
-            )
-            # In parts: fetching and turning a million rows at once stops all threads for 2 s.
-            types = [pl.String] * len(facts.axes) + [pl.Float64] * 2
-            parts: list[list[pl.Series]] = [[] for _ in self.cells.columns]
-            for part in rows.partitions():
-                for kept, values, dtype in zip(parts, zip(*part, strict=True), types, strict=False):
-                    kept.append(pl.Series(values, dtype=dtype))
-        nothing = pl.Series([], dtype=pl.Null)
-        columns = [pl.concat(kept) if kept else nothing for kept in parts]
-        labels = {}
-        index = []
-        for axis, name in enumerate(facts.axes):
-            column = columns[axis].cast(pl.Int64 if facts.whole[axis] else pl.String)
-            vocabulary, codes = Vocabulary.of(column.rename(name))
-            labels[name] = vocabulary.labels
-            index.append(codes)
-        numbers, *times = columns[len(facts.axes) :]
-        table = Table.of_cells(
-            labels,
-            np.stack(index, axis=1),
-            numbers.cast(pl.Float64).to_numpy(writable=True),
-            scale=facts.scale,
-            value_name=facts.value or "value",
-        )
-        if times:
-            table = replace(
-                table,
-                times=times[0].cast(pl.Float64).fill_null(nan).to_numpy(writable=True),
-                time_name=facts.time,
-            )
-        return version, table
+            # In parts: turning a million rows into columns at once stops all threads for 2 s.
+            frame = pl.concat(self._frames(connection))
+        return version, table_of(facts, frame)
+
+    def export(self) -> Iterator[pl.DataFrame]:
+        """Yield the cells of one version in parts, at least one, as frames with labels."""
+        with self.engine.connect() as connection, connection.begin():
+            yield from self._frames(connection)
+
+    def _frames(self, connection: Connection) -> Iterator[pl.DataFrame]:
+        rows = connection.execution_options(yield_per=ROWS_PER_PART).execute(sa.select(self.cells))
+        yield frame_of(self.facts, [])
+        for part in rows.partitions():
+            yield frame_of(self.facts, part)
 
     # Changes -----------------------------------------------------------------------------
 
@@ -222,85 +248,102 @@ class Store:
             for (cell, value), time in zip(cells, at, strict=True)
         }
         # Always in the same sequence, so that two writers do not wait for each other.
-        records = [{**dict(zip(keys, key, strict=True)), **rows[key]} for key in sorted(rows)]
-        build = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
-        statement = build(table)
-        changed: dict[str, Any] = {"value": statement.excluded.value}
-        if timed:
-            changed["time"] = statement.excluded.time
-        statement = statement.on_conflict_do_update(index_elements=keys, set_=changed)
-        with self._transaction() as connection:
-            for chunk in _chunks(records, _ROWS_PER_STATEMENT):
-                connection.execute(statement, chunk)
-            return self._next_version(connection)
+        texts = sorted(rows)
+        records = [{**dict(zip(keys, key, strict=True)), **rows[key]} for key in texts]
+        statement = upsert(table)
+        with self._connection() as connection:
+            version = self._next_version(connection)  # which takes the table's lock
+            for chunk in chunks(records, ROWS_PER_PART):
+                connection.execute(statement(connection), chunk)
+            self.log.put(connection, version, texts, records)
+            return version
+
+    def load(self, rows: Iterable[Row]) -> tuple[int, int]:
+        """Add very many cells or replace their values; return the version and their number.
+
+        Other writers wait only while the rows, once all have come, are merged into the table.
+        """
+        with self._connection(writes=False) as connection:
+            with staged(connection, self.cells) as stage:
+                number = insert_rows(connection, stage, rows)
+                version = self._next_version(connection)  # which takes the lock
+                merge_rows(connection, stage, self.cells)
+            self.log.load(connection, version)
+        return version, number
 
     def delete_cell(self, cell: Cell) -> tuple[int, int]:
         """Delete a cell, and return the version and the number of deleted cells (0 or 1)."""
         key = self._key(cell)
         columns = list(self.cells.primary_key.columns)
-        return self._delete([column == text for column, text in zip(columns, key, strict=True)])
+        where = [column == text for column, text in zip(columns, key, strict=True)]
+        return self._delete(where, self.log.delete_cell)
 
     def delete_member(self, axis: int, member: Label) -> tuple[int, int]:
         """Delete all cells of a member, and return the version and their number."""
-        return self._delete([self.cells.c[f"m{axis}"] == self.facts.to_text(axis, member)])
+        text = self.facts.to_text(axis, member)
+        log = partial(self.log.delete_member, axis=axis, text=text)
+        return self._delete([self.cells.c[f"m{axis}"] == text], log)
 
-    def _delete(self, where: Sequence[sa.ColumnElement[bool]]) -> tuple[int, int]:
+    def _delete(
+        self,
+        where: Sequence[sa.ColumnElement[bool]],
+        log: Callable[[Connection, int], None],
+    ) -> tuple[int, int]:
         with self._transaction() as connection:
             deleted = connection.execute(sa.delete(self.cells).where(*where)).rowcount
-            version = self._next_version(connection) if deleted else self._version(connection)
+            if not deleted:
+                return self._version(connection), 0
+            version = self._next_version(connection)
+            log(connection, version)
             return version, deleted
+
+    def trim_log(self) -> None:
+        """Remove old entries of the log of changes."""
+        with self.engine.connect() as connection:
+            due = self.log.has_old(connection)
+        if due:
+            with self._connection() as connection:
+                self.log.trim(connection)
 
     def truncate_log(self) -> None:
         """Empty SQLite's write-ahead log, unless it is in use: it may hold deleted cells."""
-        if self.engine.dialect.name != "sqlite":
-            return
-        with suppress(SQLAlchemyError, sqlite3.Error), self.engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert driver is not None
-            driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # outside of any transaction
+        truncate_log(self.engine)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
+        """A transaction that holds the table's lock, so that versions are durable in sequence."""
+        with self._connection() as connection:
+            if connection.dialect.name == "postgresql":
+                locked = sa.select(HEAD.c.version).where(self._own).with_for_update()
+                connection.execute(locked)
+            yield connection
+
+    @contextmanager
+    def _connection(self, *, writes: bool = True) -> Iterator[Connection]:
         """A transaction that is durable if the block ends without an error, and else undone."""
         try:
-            with self.engine.begin() as connection:
+            with self.engine.execution_options(writes=writes).begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
+            if is_lock_timeout(error):
+                raise Occupied("another writer holds the table: try again") from None
             self.last_write_failed = True
             raise Failed(f"the database cannot be written to: {reason_of(error)}") from None
         self.last_write_failed = False
 
+    @property
+    def _own(self) -> sa.ColumnElement[bool]:
+        return HEAD.c.id == self.table_id
+
     def _next_version(self, connection: Connection) -> int:
         """Increment the version; the transaction holds the row's lock until it is durable."""
-        head = self.head
-        connection.execute(sa.update(head).values(version=head.c.version + 1))
-        return self._version(connection)
+        next_one = sa.update(HEAD).where(self._own).values(version=HEAD.c.version + 1)
+        return int(connection.execute(next_one.returning(HEAD.c.version)).scalar_one())
 
     def _version(self, connection: Connection) -> int:
-        return int(connection.execute(sa.select(self.head.c.version)).scalar_one())
+        return read_head(connection, self.table_id)
 
     def _key(self, cell: Cell) -> tuple[str, ...]:
         facts = self.facts
         facts.check_length(cell)
-        key = tuple(facts.to_text(axis, label) for axis, label in enumerate(cell))
-        _check_key(sum(len(text.encode()) for text in key))
-        return key
-
-
-def _check_key(size: int) -> None:
-    if size > MAX_KEY_BYTES:
-        raise InputError(
-            f"labels of a cell must have at most {MAX_KEY_BYTES:,} bytes together, but these have "
-            f"{size:,}"
-        )
-
-
-def _chunks(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    chunk: list[Any] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+        return facts.to_key(cell)

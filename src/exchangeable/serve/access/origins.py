@@ -15,6 +15,8 @@ from starlette.datastructures import Headers
 
 from exchangeable.serve.limits import LOCAL
 
+RETRY_AFTER = "1"
+"""Seconds after which a client that was refused with 429 or 503 may try again."""
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _PORTS = {"http": 80, "https": 443}
 _HOME_PREFIX = 64  # an IPv6 client may use any address of its network

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal
+from typing import Literal, get_args
 
 from exchangeable.errors import Failed
 from exchangeable.serve.engine import Engine
 
-Reason = Literal["database", "disk", "refresh"]
+Reason = Literal["database", "disk", "refresh", "contact"]
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 CHECK_SECONDS = 2.0
 """Seconds that the database has to respond."""
@@ -37,8 +38,10 @@ class Readiness:
 
     async def reasons(self) -> list[Reason]:
         """Reasons why the service is not ready; none if it is."""
-        overdue: list[Reason] = ["refresh"] if self.engine.refresher.is_overdue else []
-        return [*await self._database(), *overdue]
+        refresher = self.engine.refresher
+        overdue: list[Reason] = ["refresh"] if refresher.is_overdue else []
+        silent: list[Reason] = ["contact"] if refresher.follower.is_out_of_touch else []
+        return [*await self._database(), *overdue, *silent]
 
     async def _database(self) -> list[Reason]:
         now = time.monotonic()

@@ -1,0 +1,1 @@
+"""What is admitted: origins of requests, tokens with roles, bodies within limits."""

@@ -1,0 +1,1 @@
+"""What operators see of the service: readiness, metrics, logs and traces."""

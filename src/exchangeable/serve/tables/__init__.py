@@ -1,0 +1,1 @@
+"""The tables of one service: their engines and limits, and calls that concern whole tables."""

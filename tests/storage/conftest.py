@@ -1,0 +1,3 @@
+from tests.support.databases import server, url
+
+__all__ = ["server", "url"]

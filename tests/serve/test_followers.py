@@ -16,6 +16,7 @@ from tests.support.service_engine import FILM, FRAME, MEMBER, fit_bias, predicte
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed
 from exchangeable.serve import follower
+from exchangeable.serve.answers.lists import Question
 from exchangeable.serve.app import create_app
 from exchangeable.serve.engine import Engine
 from exchangeable.storage import changes
@@ -92,10 +93,10 @@ def test_who_was_deleted_elsewhere_is_hidden_while_a_refresh_runs(pair, held):
     assert time.monotonic() - started < SECONDS
     assert other.refresher.refreshing
     assert MEMBER in named(other)
-    ranked = other.recommend(1, FILM, [], {}, 10_000)[0]
+    ranked = other.recommend(Question(1, FILM, n=10_000))[0]
     assert gone not in [cell.labels["member"] for cell in ranked]
     held.set()
-    until(lambda: other.snapshot.version == 3)
+    until(lambda: other.snapshot.read_version == 3)
     assert gone not in named(other)
     assert not other.snapshot.deleted_members  # its cells are in no pool
     assert len(other.snapshot.completer.table_) == len(other.store.read_table()[1])
@@ -108,7 +109,7 @@ def test_several_who_were_deleted_before_the_log_was_read_are_all_hidden(pair, h
         for member in gone:
             one.refresher.delete_member(0, member)
     until(lambda: not gone & named(other), SECONDS)
-    assert other.snapshot.version == 1
+    assert other.snapshot.read_version == 1
 
 
 def test_who_was_added_and_deleted_before_the_addition_was_folded_in_is_not_named(
@@ -116,14 +117,14 @@ def test_who_was_added_and_deleted_before_the_addition_was_folded_in_is_not_name
 ):
     one, other = pair
     folding, go_on = threading.Event(), threading.Event()
-    plain = other.refresher._try_update
+    plain = other.refresher._try_fold
 
     def slow(*given):
         folding.set()
         go_on.wait(20)
         return plain(*given)
 
-    monkeypatch.setattr(other.refresher, "_try_update", slow)
+    monkeypatch.setattr(other.refresher, "_try_fold", slow)
     seen = []
     publish = other.refresher._publish
 
@@ -146,6 +147,7 @@ def test_a_member_that_comes_back_is_named_again(pair):
     one = pair[0]
     one.refresher.delete_member(0, MEMBER)
     one.refresher.put([((MEMBER, FILM), 4.0)])
+    until(lambda: all(engine.snapshot.read_version >= 2 for engine in pair))
     until(lambda: all(engine.snapshot.version == 3 for engine in pair))
     assert all(MEMBER in named(engine) for engine in pair)
 

@@ -208,7 +208,7 @@ def test_changes_that_wait_are_folded_in_together(engine, monkeypatch):
     monkeypatch.setattr(Completer, "update", record)
     with engine.refresher._making:  # as if another update were computed
         engine.refresher.put([(("first", FILM), 5.0)])
-        until(lambda: not engine.refresher._pending)
+        until(lambda: not engine.refresher.pending._waiting)
         for n in range(4):
             last = engine.refresher.put([((f"new {n}", FILM), 5.0)])
         assert engine.refresher.behind == 5
@@ -231,7 +231,7 @@ def test_what_cannot_be_added_waits_for_the_refresh_with_all_that_comes_after_it
     until(lambda: engine.refresher.refreshing)
     failing.clear()
     last = engine.refresher.put([(("zoe", FILM), 4.0)])
-    until(lambda: not engine.refresher._pending)
+    until(lambda: not engine.refresher.pending._waiting)
     assert engine.snapshot.version == 1  # no version is passed over
     assert engine.refresher.behind == 2
     reading.set()

@@ -49,7 +49,7 @@ def opened(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    return tmp_path / "table.db.state"
+    return tmp_path / "table.db.state" / "film-club"
 
 
 def never(table):

@@ -256,7 +256,7 @@ def test_a_table_is_exported_and_imported_by_call(client, tables):
     client.delete("/v1/members", params={"axis": "member", "member": MEMBER})
     written = client.post("/v1/import", content=parquet).json()
     assert written == {"version": 3, "cells": len(FRAME)}
-    until(lambda: tables.first.engine.snapshot.version == 3)
+    until(lambda: tables.first.engine.snapshot.read_version == 3)
     again = pl.read_csv(client.get("/v1/export").content)
     assert again.sort("member", "film").equals(FRAME.sort("member", "film"))
     assert MEMBER in [label for label, _ in tables.first.engine.members(0, "", 1000)]

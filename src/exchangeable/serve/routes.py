@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from importlib.resources import files
 from itertools import chain
 from typing import Annotated, Any
@@ -138,7 +137,9 @@ def recommend(
             recommended=recommended, milliseconds=milliseconds, pools=schemas.Pools.of(snapshot)
         ).model_dump_json()
 
-    return Response(engine.respond(question, write, call), media_type="application/json")
+    follower = engine.refresher.follower
+    content = follower.current(lambda: engine.respond(question, write, call))
+    return Response(content, media_type="application/json")
 
 
 @calls.put("/interactions", responses=problems(*WITH_BODY))
@@ -261,16 +262,9 @@ def _respond(engine: Engine, compute: Callable[[], BaseModel], call: Call) -> Re
 
     More threads than these would keep the event loop, and so /health, from running.
     """
-
-    def write(submitted: int) -> str:
-        call.add_phase("queue", submitted)
-        with call.phase("compute"):
-            return compute().model_dump_json()
-
-    def respond() -> str:
-        return engine.run(partial(write, time.time_ns()), call)
-
-    content = engine.refresher.follower.current(respond)
+    content = engine.refresher.follower.current(
+        lambda: engine.run(lambda: compute().model_dump_json(), call)
+    )
     return Response(content, media_type="application/json")
 
 

@@ -64,6 +64,7 @@ class State:
             return None
         # A file in the place of another is another database, though its versions may agree.
         origin = [str(file), file.stat().st_ino] if local else [store.location]
+        origin.append(store.log.secret)
         facts = asdict(store.facts)
         parts = {"origin": origin, "facts": facts, "options": options, "version": __version__}
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

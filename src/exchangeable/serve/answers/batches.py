@@ -8,6 +8,7 @@ request without company is computed at once.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -32,6 +33,8 @@ class _Job:
     compute: Together
     query: Any
     weight: float
+    call: Call
+    submitted: int = field(default_factory=time.time_ns)
     future: Future[Any] = field(default_factory=Future)
 
 
@@ -66,7 +69,7 @@ class Workers:
 
         The result is waited for, but not longer than the call lasts.
         """
-        job, over = _Job(compute, query, weight), threading.Event()
+        job, over = _Job(compute, query, weight, call), threading.Event()
         job.future.add_done_callback(lambda _: over.set())
         with self._change:
             if self._stopping:
@@ -84,7 +87,10 @@ class Workers:
 
     def _run(self) -> None:
         while jobs := self._next():
-            _compute([job for job in jobs if job.future.set_running_or_notify_cancel()])
+            running = [job for job in jobs if job.future.set_running_or_notify_cancel()]
+            for job in running:
+                job.call.add_phase("queue", job.submitted)
+            _compute(running, time.time_ns())
 
     def _next(self) -> list[_Job]:
         """Wait for queries, and take this thread's share of those that go together; none: stop."""
@@ -108,7 +114,7 @@ class Workers:
             return chosen
 
 
-def _compute(jobs: Sequence[_Job]) -> None:
+def _compute(jobs: Sequence[_Job], began: int) -> None:
     """Compute queries together, or each by itself if that fails."""
     if not jobs:  # all were given up
         return
@@ -118,10 +124,11 @@ def _compute(jobs: Sequence[_Job]) -> None:
     except BaseException as error:  # whatever it is, those that wait must be told
         if len(jobs) > 1:
             for job in jobs:
-                _compute([job])
+                _compute([job], began)
             return
         results = [error]
     for job, result in zip(jobs, results, strict=True):
+        job.call.add_phase("compute", began)
         if isinstance(result, BaseException):
             job.future.set_exception(result)
         else:

@@ -115,7 +115,7 @@ def test_what_was_deleted_is_in_no_file_once_that_is_acknowledged(opened, folder
     assert MEMBER not in again.snapshot.completer.table_.vocabularies[0].labels.to_list()
     other = FRAME.filter(pl.col("member") != MEMBER).row(0)
     assert again.refresher.delete_cell(other[:2])[1] == 1
-    assert again.refresher.state._least == again.refresher._deleted
+    assert again.refresher.state._least == again.refresher.pending.deleted
 
 
 def test_a_completer_that_was_being_saved_when_something_was_deleted_does_not_stay(
@@ -211,6 +211,7 @@ def test_a_damaged_state_is_not_used(opened, folder, harm, caplog):
 
 
 def test_a_state_that_cannot_be_saved_harms_nothing(opened, folder, caplog):
+    folder.parent.mkdir()
     folder.write_text("a file in its place")
     engine = opened()
     version = engine.refresher.put([(("eve", FILM), 5.0)])

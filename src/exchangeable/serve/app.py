@@ -20,6 +20,7 @@ from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import RETRY_AFTER, Guard, OnResponse, Response
 from exchangeable.serve.limits import Limits
 from exchangeable.serve.origins import Origins
+from exchangeable.serve.page.files import page
 from exchangeable.serve.readiness import Readiness
 from exchangeable.serve.snapshot import Busy, NoCells
 from exchangeable.serve.telemetry import Telemetry
@@ -70,6 +71,7 @@ def create_app(
     app.add_middleware(Guard, limits=limits, token=token, origins=origins, on_response=observe)
     app.include_router(routes.calls)
     app.include_router(routes.status)
+    app.include_router(page)
     _handle_errors(app)
     return app
 

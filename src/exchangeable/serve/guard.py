@@ -26,7 +26,7 @@ from exchangeable.serve.origins import Origins, Refused, client_of
 
 log = logging.getLogger("exchangeable.serve")
 
-UPLOADS = ("/v1/complete", "/v1/look")
+UPLOADS = ("/v1/complete", "/v1/look", "/v1/columns")
 """Routes that take a file as their body."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",

@@ -26,7 +26,7 @@ from exchangeable import Completer
 from exchangeable.data.table import Table
 from exchangeable.serve import engine as engine_module
 from exchangeable.serve.app import create_app
-from exchangeable.serve.routes import PAGE
+from exchangeable.serve.page.files import PAGE
 from exchangeable.storage.store import Store
 
 JSON = {"content-type": "application/json"}
@@ -261,7 +261,7 @@ def test_the_schema_names_every_call(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
         "/v1/predict", "/v1/recommend", "/v1/interactions", "/v1/members", "/v1/model",
-        "/v1/complete", "/v1/look", "/health", "/ready", "/metrics",
+        "/v1/explore", "/v1/complete", "/v1/look", "/v1/columns", "/health", "/ready", "/metrics",
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from pydantic import (
     StrictStr,
 )
 
-from exchangeable.data.options import TableOptions
+from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.serve import readiness
 from exchangeable.serve.snapshot import Snapshot, Status
 from exchangeable.serve.upload_process import Task
@@ -292,7 +292,7 @@ class Reading(_Strict):
     likes: bool = Field(
         default=False, description="Whether values only say that something happened, how strongly."
     )
-    duplicates: Literal["error", "mean", "last", "first", "max"] = "error"
+    duplicates: Duplicates = "error"
     all: bool = Field(
         default=False, description="Predict every cell, not only those without a value."
     )

@@ -26,7 +26,7 @@ export function columnsForm(changed) {
       changed();
     });
     made.select.value = chosen[key];
-    return made.label;
+    return made.field;
   };
   names = element("span");
   options.replaceChildren(
@@ -96,7 +96,7 @@ export function columnsForm(changed) {
       changed();
     });
     made.select.value = now;
-    return made.label;
+    return made.field;
   }
 
   return { query, show };

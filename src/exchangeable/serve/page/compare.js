@@ -107,7 +107,7 @@ export function comparison(table, signal) {
   });
   choose();
   document.addEventListener("titles", () => { choose(); }, { signal });
-  return element("section", { className: "compare" }, element("h3", {}, "Compare two"), kind.label, finders, status, result);
+  return element("section", { className: "compare" }, element("h3", {}, "Compare two"), kind.field, finders, status, result);
 }
 
 const degree = (alike) => (alike > 0.6 ? "much alike" : alike > 0.2 ? "somewhat alike" : alike > -0.2 ? "unrelated" : "opposite");

@@ -25,11 +25,14 @@ export function button(text, onClick, className = "") {
   return made;
 }
 
-/** A select with its label: options are pairs of value and text. */
+let selects = 0;
+
+/** A select in a field with its label: options are pairs of value and text. */
 export function selectElement(text, options, onChange) {
-  const select = element("select", {}, ...options.map(([value, shown]) => element("option", { value }, shown)));
+  const id = `select-${++selects}`;
+  const select = element("select", { id }, ...options.map(([value, shown]) => element("option", { value }, shown)));
   select.addEventListener("change", () => onChange(select.value));
-  return { select, label: element("label", { className: "field" }, element("span", {}, text), select) };
+  return { select, field: element("div", { className: "field" }, element("label", { htmlFor: id }, text), select) };
 }
 
 const PATIENCE = 300; // milliseconds without a word

@@ -155,7 +155,7 @@ export function explorer(table) {
   root.append(
     element("div", { className: "two" },
       element("div", {}, search.root, chosen, about,
-        element("div", { className: "row" }, kind.label, sort.label, button("Download these cells (CSV)", exported)),
+        element("div", { className: "row" }, kind.field, sort.field, button("Download these cells (CSV)", exported)),
         element("p", { className: "soft" }, note), list, more),
       element("div", {}, pictureBox)),
     comparison(table, ended.signal), titlesForm(table),

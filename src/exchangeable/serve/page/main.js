@@ -25,8 +25,13 @@ function show(tab) {
     one.tabIndex = chosen ? 0 : -1;
     document.getElementById(one.getAttribute("aria-controls")).hidden = !chosen;
   }
-  history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
   explore();
+}
+
+/** Show a part that was chosen; its address can be shared. */
+function open(tab) {
+  show(tab);
+  history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
 }
 
 /** Read cells when the tab is first shown: others may never look at them. */
@@ -79,12 +84,12 @@ async function start() {
 }
 
 for (const [at, tab] of tabs.entries()) {
-  tab.addEventListener("click", () => show(tab));
+  tab.addEventListener("click", () => open(tab));
   tab.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     const next = tabs[(at + step + tabs.length) % tabs.length];
-    show(next);
+    open(next);
     next.focus();
   });
 }

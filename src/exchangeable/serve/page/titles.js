@@ -35,7 +35,7 @@ export function idsOf(table, axis, text, most) {
 /** The form that reads titles; all that shows members is told of new ones by an event. */
 export function titlesForm(table) {
   const status = element("p", { role: "status", className: "soft" });
-  const { select, label } = selectElement(
+  const { select, field } = selectElement(
     "Titles for", table.axes.map((axis) => [axis.name, plural(axis.name)]), () => { status.textContent = ""; },
   );
   select.value = table.axes.at(-1).name;
@@ -55,7 +55,7 @@ export function titlesForm(table) {
     "details", { className: "titles" },
     element("summary", {}, "Titles for ids"),
     element("p", { className: "soft" }, "A file of two columns, the id and its title. It stays in this tab."),
-    element("div", { className: "row" }, label, element("label", { className: "field" }, element("span", {}, "File"), file)),
+    element("div", { className: "row" }, field, element("label", { className: "field" }, element("span", {}, "File"), file)),
     element("label", { className: "field" }, element("span", {}, "or lines pasted here"), pasted),
     element("div", { className: "row" }, button("Use the pasted titles", () => use(pasted.value)), button("Remove titles", remove, "quiet")),
     status,

@@ -4,7 +4,7 @@ import { explain } from "./calls.js";
 import { busy, button, element, nameElement, selectElement, tableBox } from "./dom.js";
 import { finder } from "./finder.js";
 import { named } from "./titles.js";
-import { count, plain, plural, predicted, short, singular } from "./words.js";
+import { count, percent, plain, plural, short, singular } from "./words.js";
 
 const LINES = 15;
 
@@ -83,8 +83,11 @@ export function comparison(table, signal) {
 
   function written(one) {
     const seen = one.observed !== null;
-    const text = seen ? (table.positives ? "liked" : plain(one.observed)) : predicted(one, table.positives);
-    return element("td", { className: "number" }, `${seen ? "■" : "○"} ${text} `, element("small", {}, seen ? "observed" : "filled in"));
+    const liked = table.positives ? "liked" : plain(one.observed);
+    const text = seen ? liked : table.positives ? percent(one.mean) : short(one.mean);
+    const ends = table.positives ? "" : `, ${short(one.low)} to ${short(one.high)}`;
+    return element("td", { className: "number" }, `${seen ? "■" : "○"} ${text} `,
+      element("small", {}, seen ? "observed" : `filled in${ends}`));
   }
 
   const gapText = (gap) =>
@@ -95,10 +98,12 @@ export function comparison(table, signal) {
     const both = lines.filter((line) => line.cells.every((one) => one.observed !== null));
     const alike = correlation(lines.map((line) => line.cells.map((one) => one.value)));
     const words = alike === null ? "" : ` Over all ${count(lines.length)} ${name}, filled in too, they are ${degree(alike)} (correlation ${short(alike)}).`;
-    if (table.positives) return `${both.length} ${name} are liked by both.${words}`;
+    const one = both.length === 1;
+    const common = `${both.length} ${one ? singular(table.axes[1 - axis].name) : name}`;
+    if (table.positives) return `${common} ${one ? "is" : "are"} liked by both.${words}`;
     if (!both.length) return `No ${name} have a value of both.${words}`;
     const mean = both.reduce((sum, line) => sum + Math.abs(line.gap), 0) / both.length;
-    return `${both.length} ${name} have a value of both; there they differ by ${short(mean)} on average.${words}`;
+    return `${common} ${one ? "has" : "have"} a value of both; there they differ by ${short(mean)} on average.${words}`;
   }
 
   const kind = selectElement("Compare", table.axes.map((one, at) => [at, plural(one.name)]), (value) => {

@@ -28,7 +28,11 @@ export function finder({ text, find, row, atOnce = false, listLabel }) {
       if (pending !== mine) return;
       status.classList.remove("bad");
       status.textContent = members.length ? "" : "No matches.";
-      list.replaceChildren(...members.slice(0, SHOWN).map((member) => element("li", {}, ...row(member))));
+      list.replaceChildren(...members.slice(0, SHOWN).map((member) => {
+        const line = element("li", {}, ...row(member));
+        line.dataset.label = String(member.label);
+        return line;
+      }));
     } catch (error) {
       list.replaceChildren();
       explain(error, status);

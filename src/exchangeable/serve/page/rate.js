@@ -63,14 +63,16 @@ export function startRating(table) {
     const inside = rated.contains(document.activeElement) || search.contains(document.activeElement);
     if (value === null) ratings.delete(label);
     else ratings.set(label, value);
+    lineOf(search, label)?.remove(); // at once: the next click must not meet it again
     changed();
     if (inside) focusOn(label);
   }
 
+  const lineOf = (part, label) => [...part.querySelectorAll("li")].find((line) => line.dataset.label === String(label));
+
   /** Whoever uses the keyboard stays at what was rated, or goes on from the search. */
   function focusOn(label) {
-    const row = [...rated.children].find((one) => one.dataset.label === String(label));
-    const target = row?.querySelector("input:checked, select, input, button") ?? found.input;
+    const target = lineOf(rated, label)?.querySelector("input:checked, select, input, button") ?? found.input;
     target.focus({ preventScroll: true });
   }
 

@@ -8,7 +8,7 @@ export const plain = (value) => String(Math.round(100 * value) / 100);
 export const count = (number) => number.toLocaleString("en");
 
 /** A share in percent; small ones with a decimal, or all chances of a long list would look alike. */
-export const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
+export const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)}\u00a0%`;
 
 /** user_id → user */
 export const singular = (name) => name.replace(/[ _-]?(id|ID|Id)$/, "") || name;

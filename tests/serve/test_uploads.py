@@ -73,9 +73,10 @@ def test_texts_that_are_small_in_the_file_alone_are_refused(client, stored):
     sent = pa.table({"user": users, "film": films, "rating": ratings, "note": note})
     buffer = io.BytesIO()
     pq.write_table(sent, buffer, store_schema=stored)
-    answer = client.post("/v1/complete", content=buffer.getvalue())
-    assert answer.status_code == 422
-    assert "at most 256 MB uncompressed, but has 4,0" in answer.json()["error"]
+    for path in ("/v1/complete", "/v1/columns"):
+        answer = client.post(path, content=buffer.getvalue())
+        assert answer.status_code == 422
+        assert "at most 256 MB uncompressed, but has 4,0" in answer.json()["error"]
 
 
 def test_a_file_is_looked_at(client):

@@ -115,7 +115,7 @@ export function explorer(table) {
     const seen = one.observed !== null;
     const text = seen ? (table.positives ? "liked" : plain(one.observed)) : predicted(one, table.positives);
     const mark = element("span", { className: seen ? "mark seen" : "mark", "aria-hidden": "true" }, seen ? "■" : "○");
-    return [mark, " ", element("span", { className: "whole" }, text), " ", element("small", {}, seen ? "observed" : "filled in"), intervalBar(one, scale, table.positives)];
+    return [element("span", { className: "whole" }, mark, ` ${text}`), " ", element("small", {}, seen ? "observed" : "filled in"), intervalBar(one, scale, table.positives)];
   }
 
   function showPicture() {

@@ -113,8 +113,10 @@ export function startRating(table) {
     try {
       const best = await busy(timing, "Computing recommendations …", table.recommend(body, stop));
       if (stop.aborted) return;
-      timing.textContent = `Best first, computed in ${short(best.milliseconds, 0)} ms.`;
+      const chances = table.positives ? ", with the chance that you like it next" : "";
+      timing.textContent = `Best first${chances}. Computed in ${short(best.milliseconds, 0)} ms.`;
       show(best.recommended);
+      if (table.positives && ratings.size < 2) return;
       // Reasons take longer than the list, which does not wait for them.
       const explained = await table.recommend({ ...body, why: true }, stop);
       if (!stop.aborted) show(explained.recommended);
@@ -127,28 +129,39 @@ export function startRating(table) {
 
   function show(best) {
     const scale = scaleOf(table, best.flatMap((one) => [{ value: one.low }, { value: one.high }]));
-    list.replaceChildren(...best.map((one) => recommended(one, scale)));
+    const reasons = table.positives ? likesBehind(best) : best.map(effects);
+    list.replaceChildren(...best.map((one, at) => recommended(one, scale, reasons[at])));
     showAll.hidden = list.classList.contains("all");
   }
 
-  function recommended(one, scale) {
+  function recommended(one, scale, reason) {
     const [label] = Object.values(one.labels);
     const head = element("div", { className: "head" }, nameElement(name(label)),
       element("span", { className: "number" }, table.positives ? `chance ${percent(one.mean)}` : predicted(one)));
-    return element("li", {}, head, intervalBar(one, scale, table.positives), why(one));
+    return element("li", {}, head, intervalBar(one, scale, table.positives), reason);
   }
 
-  function why(one) {
+  /** The largest effects of ratings on a prediction. */
+  function effects(one) {
     const largest = [...one.why].sort((a, b) => Math.abs(b.moved) - Math.abs(a.moved)).slice(0, REASONS);
     if (!largest.length) return null;
     const parts = largest.flatMap(({ label, moved }, at) => [
-      at ? ", " : "", element("span", { className: moved < 0 ? "down" : "up" }, amount(moved)), " ", nameElement(name(label)),
+      at ? ", " : "", element("span", { className: moved < 0 ? "down" : "up" }, `${moved < 0 ? "−" : "+"}${short(Math.abs(moved))}`), " ", nameElement(name(label)),
     ]);
-    return element("p", { className: "why" }, `effect of your ${table.positives ? "likes" : "ratings"}: `, ...parts);
+    return element("p", { className: "why" }, "effect of your ratings: ", ...parts);
   }
 
-  const amount = (moved) =>
-    `${moved < 0 ? "−" : "+"}${table.positives ? percent(Math.abs(moved)) : short(Math.abs(moved))}`;
+  /** The likes that raise an item above the others; each like raises or lowers all chances, too. */
+  function likesBehind(best) {
+    const usual = new Map();
+    for (const { label, moved } of best.flatMap((one) => one.why)) usual.set(label, (usual.get(label) ?? 0) + moved / best.length);
+    return best.map((one) => {
+      const above = one.why.map(({ label, moved }) => ({ label, more: moved - usual.get(label) }))
+        .filter(({ more }) => more > 0).sort((a, b) => b.more - a.more).slice(0, REASONS - 1);
+      const names = above.flatMap(({ label }, at) => [at ? " and " : "", nameElement(name(label))]);
+      return names.length ? element("p", { className: "why" }, "goes with ", ...names) : null;
+    });
+  }
 
   // On a phone the first ones are shown, so that what to rate stays in sight.
   showAll.onclick = () => {

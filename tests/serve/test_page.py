@@ -392,6 +392,7 @@ def test_labels_of_all_kinds_break_nothing(browser, tmp_path):
 
 
 def test_how_it_works_is_computed_in_the_browser(page, look):
+    page.locator("#choices li").first.wait_for()
     page.locator("#tab-pools").click()
     page.asked.clear()
     cell = page.locator("[data-at='0 2']")  # nothing was observed there

@@ -151,12 +151,12 @@ export function startRating(table) {
     return element("p", { className: "why" }, "effect of your ratings: ", ...parts);
   }
 
-  /** The likes that raise an item above the others; each like raises or lowers all chances, too. */
+  /** The likes that raise an item more than the others; each like moves all chances, too. */
   function likesBehind(best) {
-    const usual = new Map();
-    for (const { label, moved } of best.flatMap((one) => one.why)) usual.set(label, (usual.get(label) ?? 0) + moved / best.length);
-    return best.map((one) => {
-      const above = one.why.map(({ label, moved }) => ({ label, more: moved - usual.get(label) }))
+    const shares = best.map((one) => new Map(one.why.map(({ label, moved }) => [label, moved / one.mean])));
+    const usual = (label) => shares.reduce((sum, own) => sum + own.get(label), 0) / shares.length;
+    return best.map((one, at) => {
+      const above = [...shares[at]].map(([label, share]) => ({ label, more: share - usual(label) }))
         .filter(({ more }) => more > 0).sort((a, b) => b.more - a.more).slice(0, REASONS - 1);
       const names = above.flatMap(({ label }, at) => [at ? " and " : "", nameElement(name(label))]);
       return names.length ? element("p", { className: "why" }, "goes with ", ...names) : null;

@@ -8,6 +8,12 @@ export function uncertainty(one, positives) {
   return positives ? one.mean * (1 - one.mean) : one.high - one.low;
 }
 
+/** The value of a cell; positives that were observed are certain, whatever their strength. */
+export function valueOf(one, positives) {
+  if (one.observed === null) return one.mean;
+  return positives ? 1 : one.observed;
+}
+
 /** A picture as a list of cells. */
 export function listCells(picture, positives) {
   return picture.rows.flatMap((row, r) => picture.columns.map((column, c) => {
@@ -15,7 +21,7 @@ export function listCells(picture, positives) {
       labels: [row, column], observed: picture.observed[r][c],
       mean: picture.mean[r][c], low: picture.low[r][c], high: picture.high[r][c],
     };
-    return { ...one, value: one.observed ?? one.mean, uncertainty: uncertainty(one, positives) };
+    return { ...one, value: valueOf(one, positives), uncertainty: uncertainty(one, positives) };
   }));
 }
 

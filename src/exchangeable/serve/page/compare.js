@@ -1,6 +1,7 @@
 // Two members beside each other: what they have in common, and where they differ.
 
 import { explain } from "./calls.js";
+import { valueOf } from "./cells.js";
 import { busy, button, element, nameElement, selectElement, tableBox } from "./dom.js";
 import { finder } from "./finder.js";
 import { named } from "./titles.js";
@@ -64,7 +65,8 @@ export function comparison(table, signal) {
     const cell = (place, at) => {
       const [r, c] = axis === 0 ? [place, at] : [at, place];
       const observed = picture.observed[r][c];
-      return { observed, mean: picture.mean[r][c], low: picture.low[r][c], high: picture.high[r][c], value: observed ?? picture.mean[r][c] };
+      const one = { observed, mean: picture.mean[r][c], low: picture.low[r][c], high: picture.high[r][c] };
+      return { ...one, value: valueOf(one, table.positives) };
     };
     const lines = others.map((label, at) => ({ label, cells: [cell(0, at), cell(1, at)] }));
     for (const line of lines) line.gap = line.cells[0].value - line.cells[1].value;

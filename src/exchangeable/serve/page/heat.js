@@ -1,7 +1,7 @@
 // A table as a picture: squares were observed, dots are filled in, the smaller the less certain.
 
 import { element } from "./dom.js";
-import { uncertainty } from "./cells.js";
+import { uncertainty, valueOf } from "./cells.js";
 import { percent, plain } from "./words.js";
 
 const LOW = [43, 93, 138];
@@ -23,8 +23,7 @@ const shareOf = (value, [low, high]) => (high > low ? (value - low) / (high - lo
 
 /** Draw one cell into a square of some pixels. */
 function drawCell(brush, x, y, size, one, scale, positives) {
-  const value = one.observed ?? one.mean;
-  brush.fillStyle = colour(shareOf(value, scale));
+  brush.fillStyle = colour(shareOf(valueOf(one, positives), scale));
   if (one.observed !== null) {
     brush.fillRect(x, y, size - 1, size - 1);
     return;

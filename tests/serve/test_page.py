@@ -410,7 +410,7 @@ def test_how_it_works_is_computed_in_the_browser(page, look):
     page.locator("#grid").focus()
     page.keyboard.press("Enter")
     page.locator("#reads", has_text="observed 2").wait_for()
-    assert page.asked == set()  # so any number of people can look at it at once
+    assert not [url for url in page.asked if "/v1/" in url]  # so any number of people can look
 
 
 def test_what_takes_long_says_so(browser, service):

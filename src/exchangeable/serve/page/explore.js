@@ -103,7 +103,7 @@ export function explorer(table) {
     const heads = [...table.axes.map((axis) => singular(axis.name)), table.positives ? "chance" : singular(table.value ?? "value")];
     const body = sorted.slice(0, state.lines).map((one) => element("tr", {},
       ...one.labels.map((label, at) => element("td", {}, nameElement(named(table, table.axes[at].name, label)))),
-      element("td", { className: "number" }, ...valueOf(one))));
+      element("td", { className: "number" }, ...shownValue(one))));
     const caption = `${count(sorted.length)} ${sorted.length === 1 ? "cell" : "cells"}`;
     list.replaceChildren(element("table", {}, element("caption", {}, caption),
       element("thead", {}, element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)))),
@@ -111,7 +111,7 @@ export function explorer(table) {
     more.hidden = sorted.length <= state.lines;
   }
 
-  function valueOf(one) {
+  function shownValue(one) {
     const seen = one.observed !== null;
     const text = seen ? (table.positives ? "liked" : plain(one.observed)) : predicted(one, table.positives);
     const mark = element("span", { className: seen ? "mark seen" : "mark", "aria-hidden": "true" }, seen ? "■" : "○");

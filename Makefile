@@ -38,6 +38,7 @@ soak: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[soak]'
 	npm install --silent --no-save --prefix .soak axe-core@4.14.0
 	EXCHANGEABLE_SCREENSHOTS=out/page $(BIN)/pytest tests/serve/test_page.py
+	$(BIN)/python soak/serve_page.py
 	$(BIN)/python soak/serve_schema.py --cases 2000
 	$(BIN)/python soak/serve_uploads.py --files 300
 	$(BIN)/python soak/serve_attacks.py --table ml-1m

@@ -112,7 +112,9 @@ def sent(service: Service, files: int, seed: int = 0) -> Counter[int]:
         content = broken(originals[number % len(originals)], generator)
         if number % 10 == 9:
             content = grown[number // 10 % len(grown)]
-        path = generator.choice(["/v1/complete", "/v1/look", "/v1/complete?all=true"])
+        path = generator.choice(
+            ["/v1/complete", "/v1/look", "/v1/columns", "/v1/complete?all=true"]
+        )
         connection = service.connection()
         connection.request("POST", path, content)
         answer = connection.getresponse()

@@ -26,7 +26,7 @@ from exchangeable import Completer
 from exchangeable.data.table import Table
 from exchangeable.serve import engine as engine_module
 from exchangeable.serve.app import create_app
-from exchangeable.serve.routes import PAGE
+from exchangeable.serve.page.files import PAGE
 from exchangeable.storage.store import Store
 
 JSON = {"content-type": "application/json"}
@@ -260,8 +260,8 @@ def test_the_page_is_whole_and_asks_nobody_else(client):
 def test_the_schema_names_every_call(client):
     paths = client.get("/openapi.json").json()["paths"]
     calls = {
-        "predict", "recommend", "interactions", "members", "model", "complete", "look", "export",
-        "import",
+        "predict", "recommend", "interactions", "members", "model", "explore", "complete", "look",
+        "columns", "export", "import",
     }  # fmt: skip
     for prefix in ("/v1", "/v1/tables/{table}"):
         assert {f"{prefix}/{call}" for call in calls} <= set(paths)

@@ -73,9 +73,10 @@ def test_texts_that_are_small_in_the_file_alone_are_refused(client, stored):
     sent = pa.table({"user": users, "film": films, "rating": ratings, "note": note})
     buffer = io.BytesIO()
     pq.write_table(sent, buffer, store_schema=stored)
-    answer = client.post("/v1/complete", content=buffer.getvalue())
-    assert answer.status_code == 422
-    assert "at most 256 MB uncompressed, but has 4,0" in answer.json()["error"]
+    for path in ("/v1/complete", "/v1/columns"):
+        answer = client.post(path, content=buffer.getvalue())
+        assert answer.status_code == 422
+        assert "at most 256 MB uncompressed, but has 4,0" in answer.json()["error"]
 
 
 def test_a_file_is_looked_at(client):
@@ -83,13 +84,58 @@ def test_a_file_is_looked_at(client):
     assert told["without_value"] == MISSING["rating"].null_count()
     assert any("hidden" in note for note in told["notes"])
     picture = told["picture"]
-    assert len(picture["rows"]) == len(picture["mean"]) == 60
-    assert len(picture["columns"]) == len(picture["mean"][0]) == 60
+    assert len(picture["rows"]) == len(picture["mean"]) == FRAME["member"].n_unique()
+    assert len(picture["columns"]) == len(picture["mean"][0]) == FRAME["film"].n_unique()
     known = {row[:2]: row[2] for row in MISSING.rows()}
     for r, row in enumerate(picture["rows"]):
         for c, column in enumerate(picture["columns"]):
             assert picture["observed"][r][c] == known.get((row, column))
             assert picture["low"][r][c] <= picture["mean"][r][c] <= picture["high"][r][c]
+
+
+def columns_of(client, content, **options):
+    answer = client.post("/v1/columns", params=options, content=content)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_the_columns_of_a_file_are_read_before_it_is_completed(client):
+    found = columns_of(client, csv_of(MISSING))
+    assert (found["columns"], found["problem"]) == (["member", "film", "rating"], None)
+    assert found["rows"][1] == [str(cell) for cell in MISSING.row(1)]
+    table = found["table"]
+    assert table["without_value"] == MISSING["rating"].null_count()
+    assert [axis["name"] for axis in table["axes"]] == ["member", "film"]
+    assert (table["value"], table["levels"]) == ("rating", [1, 2, 3, 4, 5])
+    assert not table["wide"]
+    buffer = io.BytesIO()
+    MISSING.write_parquet(buffer)
+    assert columns_of(client, buffer.getvalue())["table"] == table
+    assert columns_of(client, MISSING.head(9).write_json().encode())["table"]["axes"]
+
+
+def test_columns_can_be_chosen(client):
+    content = b"when,who,what,a,b\n1,x,p,4,1\n2,y,q,2,2\n3,x,q,3,9\n"
+    chosen = columns_of(client, content, axes="who,what", value="b")["table"]
+    assert ([axis["name"] for axis in chosen["axes"]], chosen["value"]) == (["who", "what"], "b")
+    wide = columns_of(client, content, axes="who", wide=True)
+    assert wide["problem"].startswith("the file: rows of a wide table need labels that differ")
+    assert wide["columns"] == ["when", "who", "what", "a", "b"]  # so that others can be chosen
+    likes = columns_of(client, content, axes="who,what", likes=True, duplicates="count")["table"]
+    assert (likes["positives"], likes["cells"]) == (True, 3)
+    long = b"q,r,s,t\nann,1,2,3\nbob,4,,3\ncleo,2,3,4\n"
+    assert columns_of(client, long)["table"]["wide"]
+    assert not columns_of(client, long, wide=False)["table"]["wide"]
+
+
+def test_very_many_columns_are_cut(client):
+    header = ",".join(["who", *(f"question {n}" for n in range(300))])
+    rows = [",".join([f"{'x' * 300}{r}", *["3"] * 300]) for r in range(4)]
+    found = columns_of(client, "\n".join([header, *rows]).encode())
+    assert (len(found["columns"]), found["further_columns"]) == (100, 201)
+    assert {len(row) for row in found["rows"]} == {100}
+    assert len(found["rows"][0][0]) == 80
+    assert found["table"]["axes"][1]["members"] == 300
 
 
 @pytest.mark.parametrize(
@@ -105,7 +151,11 @@ def test_a_file_is_looked_at(client):
     ],
 )
 def test_a_bad_file_is_told_in_the_words_of_the_command(client, content, reason):
-    for path in ("/v1/complete", "/v1/look"):
+    for path in ("/v1/complete", "/v1/look", "/v1/columns"):
         answer = client.post(path, content=content)
+        told = answer.json()
+        if path == "/v1/columns" and answer.status_code == 200:  # others may be chosen
+            assert re.search(reason, told["problem"])
+            continue
         assert answer.status_code == 422
-        assert re.search(reason, answer.json()["error"])
+        assert re.search(reason, told["error"])

@@ -23,6 +23,7 @@ from exchangeable.serve.follower import OutOfTouch
 from exchangeable.serve.guard import Guard, OnResponse, Response
 from exchangeable.serve.limits import Limits
 from exchangeable.serve.monitoring.telemetry import Telemetry
+from exchangeable.serve.page.files import page
 from exchangeable.serve.snapshot import Busy, NoCells
 from exchangeable.serve.tables.routes import list_of_tables, name_in_path, whole_tables
 from exchangeable.serve.tables.served import PREFIX, ServedTable, Tables
@@ -82,6 +83,7 @@ def create_app(
         app.include_router(routes.calls, prefix=prefix, dependencies=dependencies)
         app.include_router(whole_tables, prefix=prefix, dependencies=dependencies)
     app.include_router(routes.status)
+    app.include_router(page)
     _handle_errors(app)
     return app
 

@@ -27,7 +27,7 @@ from exchangeable.serve.tables.served import PREFIX, ServedTable, Tables, split_
 
 log = logging.getLogger("exchangeable.serve")
 
-UPLOADS = ("complete", "look", "import")
+UPLOADS = ("complete", "look", "columns", "import")
 """Calls that take a file as their body."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.resources import files
 from itertools import chain
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from exchangeable._version import __version__
 from exchangeable.errors import InputError
-from exchangeable.serve import sandbox, schemas
+from exchangeable.serve import exploration, sandbox, schemas
 from exchangeable.serve.answers.lists import Answer, Question
 from exchangeable.serve.call import Call
 from exchangeable.serve.engine import Engine
@@ -40,17 +39,6 @@ from exchangeable.serve.tables.dependencies import (
     problems,
 )
 from exchangeable.serve.tables.served import Tables
-
-PAGE = {
-    "": ("index.html", "text/html; charset=utf-8"),
-    "page/style.css": ("style.css", "text/css; charset=utf-8"),
-    **{
-        f"page/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
-        for name in ("main", "calls", "rate", "table", "pools", "heat")
-    },
-    "page/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-"""Files of the page and their media types, by path."""
 
 _CSV: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
@@ -140,6 +128,22 @@ def recommend(
     follower = engine.refresher.follower
     content = follower.current(lambda: engine.respond(question, write, call))
     return Response(content, media_type="application/json")
+
+
+@calls.post("/explore", response_model=schemas.Explored, responses=problems(*WITH_BODY, 409))
+def explore(part: schemas.Part, engine: EngineOfApp, call: CallOfRequest) -> Response:
+    """Read a part of the table: observed values, predictions, and their intervals."""
+
+    def compute() -> schemas.Explored:
+        chosen = (part.rows, part.columns)
+        picture, snapshot = exploration.explore(
+            engine, part.axes, chosen, part.given, call.progress
+        )
+        return schemas.Explored(
+            picture=schemas.Picture(**picture), pools=schemas.Pools.of(snapshot)
+        )
+
+    return _respond(engine, compute, call)
 
 
 @calls.put("/interactions", responses=problems(*WITH_BODY))
@@ -235,6 +239,15 @@ async def look(
     return schemas.Look(**json.loads(await run_in_threadpool(b"".join, parts)))
 
 
+@calls.post("/columns", responses=problems(*WITH_BODY), openapi_extra=FILE)
+async def columns(
+    request: Request, options: Options, limits: UploadLimits, call: CallOfRequest
+) -> schemas.Columns:
+    """Read the columns of a file and what they hold, without completing it."""
+    parts = sandbox.respond(options.task("columns"), await request.body(), limits, call)
+    return schemas.Columns(**json.loads(await run_in_threadpool(b"".join, parts)))
+
+
 @status.get("/health", responses=problems(421))
 async def health(tables: TablesOfApp) -> schemas.Health:
     """Report that the service is alive."""
@@ -286,19 +299,6 @@ def _status(tables: Tables) -> Status:
 
 def _behind(tables: Tables) -> int:
     return sum(table.engine.refresher.behind for table in tables)
-
-
-def _add_page(path: str, file: str, media_type: str) -> None:
-    content = files("exchangeable.serve").joinpath("page", file).read_bytes()
-
-    async def respond() -> Response:
-        return Response(content, media_type=media_type)
-
-    status.add_api_route(f"/{path}", respond, include_in_schema=False)
-
-
-for _path, (_file, _media_type) in PAGE.items():
-    _add_page(_path, _file, _media_type)
 
 
 def _axis(engine: Engine, name: str | None) -> int:

@@ -17,7 +17,7 @@ from pydantic import (
     StrictStr,
 )
 
-from exchangeable.data.options import TableOptions
+from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.serve.monitoring import readiness
 from exchangeable.serve.snapshot import Snapshot, Status
 from exchangeable.serve.upload_process import Task
@@ -214,12 +214,32 @@ class Ready(Health):
 
 
 class Picture(_Strict):
-    rows: list[str]
-    columns: list[str]
+    """Cells of some members of two axes; null where nothing was observed."""
+
+    rows: list[Label]
+    columns: list[Label]
     observed: list[list[float | None]]
     mean: list[list[float | None]]
     low: list[list[float | None]]
     high: list[list[float | None]]
+
+
+class Part(_Strict):
+    """The part of the table to look at: members of two axes, all others being given."""
+
+    axes: tuple[str, str] | None = Field(
+        default=None, description="Axes of rows and columns; the first two not given if omitted."
+    )
+    rows: list[Label] | None = Field(
+        default=None, min_length=1, max_length=1000, description="Members; those with most cells."
+    )
+    columns: list[Label] | None = Field(default=None, min_length=1, max_length=1000)
+    given: dict[str, Label] = Field(default={}, description="Fixed members of the other axes.")
+
+
+class Explored(_Strict):
+    picture: Picture
+    pools: Pools
 
 
 class Size(_Strict):
@@ -227,17 +247,36 @@ class Size(_Strict):
     members: int
 
 
-class Look(_Strict):
-    """A summary of a file, with a picture of the table before and after completion."""
+class Described(_Strict):
+    """What was read from a file."""
 
     found: list[str]
-    notes: list[str]
-    model: str
     cells: int
     without_value: int
     axes: list[Size]
+    value: str | None
     scale: str
+    levels: list[float]
+    positives: bool = Field(description="Whether every cell only says that something happened.")
+    wide: bool
+
+
+class Look(Described):
+    """A summary of a file, with a picture of the table before and after completion."""
+
+    notes: list[str]
+    model: str
     picture: Picture | None
+
+
+class Columns(_Strict):
+    """The columns of a file, its first rows, and the table that they make, or why they do not."""
+
+    columns: list[str]
+    further_columns: int
+    rows: list[list[str | None]]
+    problem: str | None
+    table: Described | None
 
 
 class Reading(_Strict):
@@ -247,12 +286,21 @@ class Reading(_Strict):
         default=None, max_length=500, description="Label columns, separated by commas: a,b"
     )
     value: str | None = Field(default=None, max_length=200, description="The value column.")
-    duplicates: Literal["error", "mean", "last", "first", "max"] = "error"
+    wide: bool | None = Field(
+        default=None, description="Whether the file has a column for each member of the other axis."
+    )
+    likes: bool = Field(
+        default=False, description="Whether values only say that something happened, how strongly."
+    )
+    duplicates: Duplicates = "error"
     all: bool = Field(
         default=False, description="Predict every cell, not only those without a value."
     )
 
-    def task(self, kind: Literal["complete", "look"]) -> Task:
+    def task(self, kind: Literal["complete", "look", "columns"]) -> Task:
         axes = tuple(self.axes.split(",")) if self.axes else None
-        options = TableOptions(axes, self.value, duplicates=self.duplicates)
+        scale: Literal["positives"] | None = "positives" if self.likes else None
+        options = TableOptions(
+            axes, self.value, duplicates=self.duplicates, scale=scale, wide=self.wide
+        )
         return Task(kind, options, every=self.all)

@@ -36,7 +36,7 @@ _NO_MEMORY = ("allocate memory", "memory allocation", "not enough memory", "out 
 class Task:
     """What to do with a file."""
 
-    kind: Literal["complete", "look", "import"]
+    kind: Literal["complete", "look", "columns", "import"]
     options: TableOptions
     every: bool = False
     """Whether to predict every cell."""
@@ -70,8 +70,11 @@ def _respond(upload: uploads.Upload, task: Task, limits: Limits) -> Iterator[byt
         table = upload.read_table(limits.rows)
         yield from interchange.encode_rows(interchange.table_rows(task.facts, table))
         return
-    if task.kind == "look":
-        yield json.dumps(uploads.preview(upload, limits.rows)).encode()
+    if task.kind != "complete":
+        read = uploads.preview if task.kind == "look" else uploads.read_columns
+        response = json.dumps(read(upload, limits.rows)).encode()
+        for start in range(0, len(response), MAX_MESSAGE):
+            yield response[start : start + MAX_MESSAGE]
         return
     filled = uploads.complete(upload, every=task.every, max_rows=limits.rows)
     uploads.check_output(filled, limits.upload_output)

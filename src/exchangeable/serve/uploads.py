@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import Floats, Index
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fill import FilledTable, FillRequest, fill
 from exchangeable.data.build import table_from_source
 from exchangeable.data.options import TableOptions
-from exchangeable.data.summary import busiest_members, describe, mean_table
+from exchangeable.data.summary import describe
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.files import parquet
+from exchangeable.files import parquet, text, text_parser
+from exchangeable.files.encoding import to_utf8
 from exchangeable.files.parquet_size import NotParquet, measure
-from exchangeable.predictors.base import COVERAGE, MEAN, interval_ends, read_predictions
+from exchangeable.files.typed import read_typed
+from exchangeable.serve.exploration import build_picture, choose_members
 from exchangeable.storage.facts import MAX_LABEL_LENGTH
 
 NAME = "the file"
@@ -29,8 +29,12 @@ MAX_UNPACKED_BYTES = 256 * 2**20
 """Maximum size of a Parquet file's columns in memory."""
 ROWS_PER_CHUNK = 2**13
 """Rows of a CSV response that are sent at once."""
-PICTURE_MEMBERS = 60
-"""Maximum number of members per axis in the picture."""
+FIRST_ROWS = 5
+"""Rows that are shown before a file is completed."""
+MAX_COLUMNS = 100
+"""Maximum number of columns that can be chosen from."""
+MAX_TEXT = 80
+"""Characters of a field of the first rows."""
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
 
 
@@ -72,6 +76,21 @@ class Upload:
                     f"but one has {longest:,}"
                 )
         return table
+
+    def read_start(self, rows: int) -> pl.DataFrame:
+        """Read the first rows, with all columns and as they are."""
+        if parquet.is_parquet(self.content):
+            self._count_parquet_rows()
+            return parquet.read_start(NAME, self.content, rows)
+        content = to_utf8(NAME, self.content, self.options.encoding)
+        frame = read_typed(NAME, content)
+        if frame is not None:
+            return frame.head(rows)
+        file = text.detect_layout(NAME, content)
+        start = text_parser.parse_start(file, rows)
+        if start is None:
+            return pl.DataFrame(schema=dict.fromkeys(file.layout.columns, pl.String))
+        return start.head(rows)
 
     def _count_parquet_rows(self) -> int:
         """Number of rows of a Parquet file; raises if its uncompressed size is too large."""
@@ -139,56 +158,56 @@ def preview(upload: Upload, max_rows: int, seed: int = 0) -> dict[str, Any]:
     """Summarise a file: its content, the error on hidden cells, and a picture of the table."""
     table = upload.read_table(max_rows)
     completer = Completer(seed=seed, device="cpu").fit_table(table)
+    picture = None
+    if table.order == 2:
+        picture = build_picture(completer, (0, 1), choose_members(table, (0, 1)))
+    return {
+        **summarise(table),
+        "notes": [note for note in completer.notes_ if note not in table.found],
+        "model": completer.model_name_,
+        "picture": picture,
+    }
+
+
+def summarise(table: Table) -> dict[str, Any]:
+    """Say what was read, in sentences and in numbers."""
     summary = describe(table)
     return {
         "found": list(table.found),
-        "notes": [note for note in completer.notes_ if note not in table.found],
-        "model": completer.model_name_,
         "cells": summary["cells"],
         "without_value": summary["without_value"],
         "axes": [{"name": axis["name"], "members": axis["members"]} for axis in summary["axes"]],
+        "value": table.value_name,
         "scale": str(table.scale),
-        "picture": build_picture(completer) if table.order == 2 else None,
+        "levels": list(table.scale.levels),
+        "positives": table.scale.kind == "positives",
+        "wide": table.wide is not None,
     }
 
 
-def build_picture(completer: Completer) -> dict[str, Any]:
-    """Observed and predicted values of the busiest members, sorted so that structure shows."""
-    table = completer.table_
-    chosen = busiest_members(table, 0, PICTURE_MEMBERS), busiest_members(table, 1, PICTURE_MEMBERS)
-    cells = np.stack(np.meshgrid(*chosen, indexing="ij"), axis=-1)
-    statistics = read_predictions(
-        completer.predictor_, cells.reshape(-1, 2), MEAN, *interval_ends(COVERAGE)
-    )
-    mean, low, high = (part.reshape(cells.shape[:2]) for part in statistics)
-    rows, columns = _sort_by_structure(mean)
-    observed = mean_table(table, chosen)
+def read_columns(upload: Upload, max_rows: int) -> dict[str, Any]:
+    """Read the columns and first rows of a file, and the table that they make, or why they do not.
 
-    def to_lists(values: Floats) -> list[list[float | None]]:
-        rounded = np.round(values[np.ix_(rows, columns)], 4)
-        return [[None if np.isnan(v) else float(v) for v in row] for row in rounded]
-
-    labels = [
-        [str(table.vocabularies[axis].labels[int(n)]) for n in members[permutation]]
-        for axis, (members, permutation) in enumerate(zip(chosen, (rows, columns), strict=True))
+    Nothing is completed, so that the columns can be chosen first.
+    """
+    problem, table = None, None
+    try:
+        table = summarise(upload.read_table(max_rows))
+    except InputError as error:
+        problem = str(error)
+    try:
+        start = upload.read_start(FIRST_ROWS)
+    except InputError as error:  # there are no columns to choose from
+        raise InputError(problem or str(error)) from None
+    titles = start.columns[:MAX_COLUMNS]
+    rows = [
+        [None if cell is None else str(cell)[:MAX_TEXT] for cell in row]
+        for row in start.select(titles).iter_rows()
     ]
     return {
-        "rows": labels[0],
-        "columns": labels[1],
-        "observed": to_lists(observed),
-        "mean": to_lists(mean),
-        "low": to_lists(low),
-        "high": to_lists(high),
+        "columns": titles,
+        "further_columns": len(start.columns) - len(titles),
+        "rows": rows,
+        "problem": problem,
+        "table": table,
     }
-
-
-def _sort_by_structure(mean: Floats) -> tuple[Index, Index]:
-    """Permutations of rows and columns by the first singular vectors, biases removed."""
-    residuals = mean - mean.mean(axis=1, keepdims=True) - mean.mean(axis=0) + mean.mean()
-    rows, sizes, columns = np.linalg.svd(residuals, full_matrices=False)
-    if not len(sizes) or sizes[0] < 1e-9:  # there is nothing but biases
-        return np.argsort(mean.mean(axis=1)), np.argsort(mean.mean(axis=0))
-    sign = (
-        1.0 if rows[:, 0].sum() >= 0 else -1.0
-    )  # a fixed sign, else the direction would be arbitrary
-    return np.argsort(sign * rows[:, 0]), np.argsort(sign * columns[0])

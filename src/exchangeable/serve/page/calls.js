@@ -1,14 +1,18 @@
 // Calls to the service, with a token if it requires one.
 
-const form = document.querySelector("#token");
-let token = sessionStorage.getItem("token");
+import { askForToken, currentToken, tokenHeaders } from "./token.js";
 
-export class Problem extends Error {}
+export class Problem extends Error {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
 
 /** Send a request; return the response as JSON, or itself if raw. Throws a Problem with the reason. */
 export async function call(method, path, { body, file, raw = false, signal } = {}) {
-  const headers = {};
-  if (token) headers.authorization = `Bearer ${token}`;
+  const used = currentToken();
+  const headers = tokenHeaders();
   if (body !== undefined) headers["content-type"] = "application/json";
   if (file !== undefined) headers["content-type"] = "application/octet-stream";
   const content = body === undefined ? file : JSON.stringify(body);
@@ -20,39 +24,24 @@ export async function call(method, path, { body, file, raw = false, signal } = {
     throw new Problem("the service cannot be reached");
   }
   if (response.status === 401) {
-    await askForToken();
+    // Another request may have brought a new token in the meantime.
+    if (used === currentToken()) {
+      await askForToken(used ? "This token was not accepted. Paste it again." : "This service needs a token.");
+    }
+    signal?.throwIfAborted();
     return call(method, path, { body, file, raw, signal });
   }
   if (!response.ok) {
     const { error } = await response.json().catch(() => ({}));
-    throw new Problem(error ?? `the service responded with status ${response.status}`);
+    throw new Problem(error ?? `the service responded with status ${response.status}`, response.status);
   }
   return raw ? response : response.json();
 }
 
-function askForToken() {
-  form.hidden = false;
-  form.querySelector("input").focus();
-  return new Promise((resolve) => {
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      token = form.querySelector("input").value;
-      sessionStorage.setItem("token", token);
-      form.hidden = true;
-      resolve();
-    }, { once: true });
-  });
+/** Show the reason of a Problem; whatever else went wrong is thrown on, but not what was given up. */
+export function explain(error, status) {
+  if (error.name === "AbortError") return;
+  if (!(error instanceof Problem)) throw error;
+  status.textContent = error.message;
+  status.classList.add("bad");
 }
-
-/** Create an element with properties and children; strings become text, never markup. */
-export function element(name, properties = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(properties)) {
-    if (key in made) made[key] = value;
-    else made.setAttribute(key, value);
-  }
-  made.append(...children);
-  return made;
-}
-
-export const short = (value, digits = 2) => Number(value).toFixed(digits);

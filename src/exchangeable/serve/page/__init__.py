@@ -1,0 +1,1 @@
+"""The page: modules of JavaScript, one style sheet, and the calls that send them to browsers."""

@@ -60,7 +60,7 @@ def test_others_are_served_during_attacks(tmp_path):
 def test_calls_made_up_from_its_description_are_answered_as_it_says(tmp_path):
     with served(tmp_path, "--model", "bias") as service:
         found = serve_schema.tried(service, 9)
-    assert len(found) == 15
+    assert len(found) == 17
     assert all(statuses.total() >= 9 for statuses in found.values())
 
 

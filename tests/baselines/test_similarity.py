@@ -13,7 +13,7 @@ def test_a_cell_of_a_table_of_middling_size_is_estimated_alike_by_itself_and_wit
     index = (torch.rand(size, size, generator=generator) < 0.05).nonzero()
     residuals = torch.randn(len(index), generator=generator)
     similarity = Similarity(index, residuals, (size, size), 0)
-    assert 2**29 < similarity.unfolded.products < products.MIN_HALF_PRODUCTS
+    assert similarity.unfolded.products > products.MIN_HALF_PRODUCTS
     assert size**2 < MAX_CACHED_FLOAT32
     asked = torch.tensor([[0, 5], [849, 3], [17, 17]])
     alone = similarity.estimate(asked)

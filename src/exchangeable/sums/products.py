@@ -17,7 +17,7 @@ from torch import Tensor
 
 from exchangeable.runtime.threads import threads_for_products
 
-MIN_HALF_PRODUCTS = 1 << 33
+MIN_HALF_PRODUCTS = 1 << 29
 """Multiplications from which on what is computed once for a table is in half precision."""
 
 MAX_FEW_PRODUCTS = 1 << 16

@@ -89,9 +89,11 @@ Model = Annotated[
     str,
     typer.Option(
         help="auto (pretrained, or a simpler one if better on hidden cells), pretrained, mean, "
-        "row-mean, column-mean, bias, vmf, bmf, gaussian, knn (or item-knn), user-knn, residual or "
-        "factorized (which are trained first), or the folder of a trained model. For positives "
-        "also popularity, item-cosine, user-cosine, rp3, graph-filter, ease, ridge, ials."
+        "row-mean, column-mean, bias, vmf, bmf, gaussian, knn (or item-knn), user-knn; residual, "
+        "self-supervised, self-supervised-text, self-supervised-released, factorized, "
+        "factorized-text or factorized-released (which are trained first); or the folder of a "
+        "trained model. For positives also popularity, item-cosine, user-cosine, rp3, "
+        "graph-filter, ease, ridge, ials."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]

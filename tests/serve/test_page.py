@@ -15,6 +15,7 @@ if not os.environ.get("EXCHANGEABLE_SCREENSHOTS"):
 pytest.importorskip("playwright.sync_api", reason="needs exchangeable[soak]")
 pytest.importorskip("uvicorn", reason="needs exchangeable[serve]")
 
+from playwright.sync_api import expect
 from tests.support import browser as browsers
 from tests.support.browser import AXE, CHROMIUM, LOOKS, complete_file, faults, opened
 from tests.support.service import served
@@ -92,9 +93,7 @@ def changes(page, selector, action):
     """Act, and wait until the text of an element is another."""
     before = page.locator(selector).inner_text()
     action()
-    page.wait_for_function(
-        "([where, old]) => document.querySelector(where).innerText !== old", arg=[selector, before]
-    )
+    expect(page.locator(selector).first).not_to_have_text(before, use_inner_text=True)
 
 
 def pick(page, box, text):
@@ -110,7 +109,7 @@ def test_recommendations_follow_the_stars_and_tell_why(page, look):
     page.locator("#choices li").first.wait_for()
     assert page.locator("#about").inner_text() == "film-club: 200 members × 120 films, ratings 1–5"
     loved, hated = rate(page, 0, 5), rate(page, 0, 1)
-    page.wait_for_function("document.querySelectorAll('#recommended li .why .name').length >= 20")
+    expect(page.locator("#recommended li .why .name").nth(19)).to_be_attached()
     first = page.locator("#recommended li").first
     assert re.search(r"\d\.\d\d\s+\(\d\.\d\d to \d\.\d\d\)", first.inner_text())
     assert loved in first.inner_text() or hated in first.inner_text()

@@ -64,6 +64,23 @@ def test_a_call_needs_its_role_or_a_higher_one(client, prefix):
             assert f"has the role {role}" in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    "ending", ["%0A", "%0D", "%0D%0A", "%00", "/", "%20", "%2F", ";", "/.", "%3F"]
+)
+@pytest.mark.parametrize("prefix", ["/v1", "/v1/tables/film-club"])
+def test_no_other_spelling_of_a_path_needs_a_lower_role(client, prefix, ending):
+    for needed, method, call, body in CALLS:
+        token = READER if needed == "write" else WRITER
+        if needed == "read":
+            continue
+        path, headers = f"{prefix}/{call}{ending}", bearing(token)
+        answer = client.request(method, path, headers=headers, follow_redirects=True, **body)
+        assert answer.status_code in (403, 404, 405), (call, answer.text)
+    everything = client.get(f"{prefix}/export", headers=bearing(ADMIN)).text
+    assert MEMBER in everything
+    assert "\neve," not in everything
+
+
 def test_without_a_token_or_with_a_wrong_one_nothing_is_done(client):
     for _, method, call, body in CALLS:
         for headers in ({}, bearing("nobody's token of some length"), bearing(READER[:-1])):

@@ -17,6 +17,7 @@ from exchangeable.data.table import Table
 from exchangeable.serve.answers.lists import Question
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.server import completer_factory, saved_completer_factory
+from exchangeable.serve.snapshot import Change
 from exchangeable.serve.state import State
 from exchangeable.storage.store import Store
 
@@ -116,6 +117,24 @@ def test_what_was_deleted_is_in_no_file_once_that_is_acknowledged(opened, folder
     other = FRAME.filter(pl.col("member") != MEMBER).row(0)
     assert again.refresher.delete_cell(other[:2])[1] == 1
     assert again.refresher.state._least == again.refresher.pending.deleted
+
+
+def test_a_deletion_that_the_follower_brings_first_is_in_no_file_once_acknowledged(
+    opened, folder, monkeypatch
+):
+    engine = saved(opened())
+    refresher, plain = engine.refresher, engine.store.delete_member
+
+    def delete_and_follow(axis, member):
+        version, deleted = plain(axis, member)
+        # As far as the follower's thread has come when the deletion is acknowledged.
+        refresher.pending.add(Change(version, needs_refresh=True))
+        return version, deleted
+
+    monkeypatch.setattr(engine.store, "delete_member", delete_and_follow)
+    monkeypatch.setattr(refresher, "make", lambda table: 1 / 0)  # no refresh succeeds
+    refresher.delete_member(0, MEMBER)
+    assert not folder.exists()
 
 
 def test_a_completer_that_was_being_saved_when_something_was_deleted_does_not_stay(

@@ -146,6 +146,8 @@ class Guard:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, visit: Visit) -> None:
         headers, path = Headers(scope=scope), scope["path"]
+        if not path.isprintable():  # routes overlook a newline at the end, and roles would not
+            raise Refused(404, "there is no such path")
         works = path.startswith("/v1/")
         self.origins.check(headers, works=works)
         if not works:

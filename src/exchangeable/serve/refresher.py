@@ -186,7 +186,8 @@ class Refresher:
         return self.pending.followed
 
     def _enqueue(self, change: Change) -> None:
-        if self.pending.add(change) and self.state is not None:
+        is_new = self.pending.add(change)  # what the follower brought may not be removed yet
+        if self.state is not None and (is_new or change.needs_refresh):
             self.state.note(change)
 
     # New cells ---------------------------------------------------------------------------
@@ -236,9 +237,8 @@ class Refresher:
                 return folded
         except Exception as error:  # cells that cannot be added can still be read
             log.error("update failed", extra={"fields": describe_failure(error)})
-        with self._wake:
-            self._stuck = self._wants_refresh = True
-            self._wake.notify_all()
+        self._stuck = True
+        self._want_refresh()
         return completer
 
     def _want_refresh(self) -> None:

@@ -129,7 +129,8 @@ def test_modules_that_pages_name_exist(page):
     rooms = "|".join(room for room in ROOMS if (PACKAGE / room).is_dir())
     text = page.read_text(encoding="utf-8")
     for room, module in re.findall(rf"`(?:exchangeable\.)?({rooms})\.([a-z_]+)", text):
-        known = (PACKAGE / room / f"{module}.py").exists()
+        places = (f"{module}.py", f"{module}/__init__.py")
+        known = any((PACKAGE / room / place).exists() for place in places)
         assert known or hasattr(importlib.import_module(f"exchangeable.{room}"), module), module
 
 

@@ -26,6 +26,9 @@ COMPARED_CELL_BYTES = 120
 TABLE_ROW_BYTES = 3 * 8
 """Bytes of covariances' entries, sums over cells and solutions, for each entry of a gram."""
 
+MIN_RANK = 4
+"""Factors that are left at least where memory is too small for all of them."""
+
 
 def fit_prior(
     model: MemoryModel,
@@ -38,14 +41,22 @@ def fit_prior(
 ) -> Prior | None:
     """Fit the prior that a model starts from to observed values (E, 1); None if it has none.
 
-    Within ``limit`` bytes; where these are too few for similar members none are compared, which
-    ``note`` is given in a sentence.
+    Within ``limit`` bytes; where these are too few there are fewer factors, and no similar members,
+    which ``note`` is given in sentences.
     """
     if not model.prior_rank:
         return None
     room = available_memory(model.device) if limit is None else limit - used_memory(model.device)
     cells, budget = len(observed), float(model.comparison_budget)
-    base = prior_size(observed.shape, cells, model.prior_rank)
+    rank, wanted = model.prior_rank, prior_size(observed.shape, cells, model.prior_rank)
+    while rank > MIN_RANK and prior_size(observed.shape, cells, rank) > room:
+        rank -= 1
+    if rank < model.prior_rank:
+        note(
+            f"the factorization has {rank} factors, since {model.prior_rank} take about "
+            f"{format_size(wanted)} of {format_size(max(room, 0))}"
+        )
+    base = prior_size(observed.shape, cells, rank)
     summed = is_summed(cells, side, observed.order)
     compared = comparison_size(observed.shape, cells, budget)
     compared += 0 if summed else COMPARED_CELL_BYTES * cells
@@ -61,7 +72,7 @@ def fit_prior(
             f"{format_size(base + compared)} of {format_size(max(room, 0))}: errors on ML-1M are "
             f".8 % larger without"
         )
-    prior = Prior.of(observed, stats, model.prior_rank, budget, side, processes)
+    prior = Prior.of(observed, stats, rank, budget, side, processes)
     if summed and budget:
         note(describe_references(prior.fitted.known_similarities))
     return prior

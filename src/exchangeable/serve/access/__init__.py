@@ -1,1 +1,1 @@
-"""What is admitted: origins of requests, tokens with roles, bodies within limits."""
+"""Access control of the service: origins of requests, tokens with roles, limits of bodies."""

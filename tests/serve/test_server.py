@@ -22,6 +22,7 @@ from exchangeable.cli.output import Output
 from exchangeable.cli.service import prepare_store
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
+from exchangeable.predictors.units import unwrapped
 from exchangeable.serve import server
 from exchangeable.serve.app import create_app
 from exchangeable.serve.call import Phase
@@ -37,6 +38,7 @@ from exchangeable.serve.server import (
 )
 from exchangeable.storage.store import Store
 from exchangeable.training.config import TrainingConfig
+from exchangeable.training.recipes import RECIPES
 
 TOKEN = "a token that nobody guesses".replace(" ", "-")
 
@@ -85,9 +87,21 @@ def test_a_port_that_is_taken_is_told():
         first.close()
 
 
-def test_models_that_would_be_trained_at_each_refresh_are_refused():
+@pytest.mark.parametrize("name", RECIPES)
+def test_models_that_would_be_trained_at_each_refresh_are_refused(name):
     with pytest.raises(InputError, match="trained anew at each refresh"):
-        completer_factory("residual", 0, "cpu")
+        completer_factory(name, 0, "cpu")
+
+
+@pytest.mark.parametrize("name", ["self-supervised", "factorized-text"])
+def test_a_saved_model_of_the_paper_is_served_with_its_weights(name):
+    index = np.argwhere(np.random.default_rng(0).random((12, 9)) < 0.7)
+    training = TrainingConfig(steps=1, evaluate_every=1)
+    trained = Completer(name, training=training).fit(index, 1.0 + index.sum(axis=1) % 5)
+    again = saved_completer_factory(trained)(trained.table_)
+    np.testing.assert_array_equal(again.predict(index), trained.predict(index))
+    models = [unwrapped(each.predictor_).trained.model for each in (again, trained)]
+    assert models[0] is models[1]
 
 
 def test_a_saved_completer_answers_with_its_own_weights(tmp_path):

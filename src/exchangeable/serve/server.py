@@ -27,7 +27,7 @@ from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
-from exchangeable.predictors.model import ModelPredictor
+from exchangeable.predictors.literal import TrainedPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.folders import MANIFEST
 from exchangeable.serve.access.origins import LOCAL_NAMES, Origins, machine_names
@@ -41,6 +41,7 @@ from exchangeable.serve.monitoring.telemetry import log_as_json, log_response
 from exchangeable.serve.monitoring.traces import start_traces
 from exchangeable.serve.refresher import MakeCompleter
 from exchangeable.serve.tables.served import Tables
+from exchangeable.training.recipes import RECIPES
 from exchangeable.training.trained_model import SYNTHETIC, TRAINED_ON, TrainedModel
 
 DRAIN_SECONDS = 8
@@ -133,7 +134,7 @@ def completer_factory(
     check_model(model)
     if "/" in model:
         TrainedModel.load(model)  # raise what is wrong with it before the table is stored
-    if model in ("residual", "factorized"):
+    if model in RECIPES:
         raise InputError(
             f"{model} would be trained anew at each refresh: train it, save it, and serve the "
             f"saved folder"
@@ -176,7 +177,7 @@ def saved_completer_factory(completer: Completer, folder: str | Path | None = No
     """
     predictor = unwrapped(completer.predictor_)
     described = bool(completer.fitted_.features.axes)
-    if not isinstance(predictor, ModelPredictor) or (
+    if not isinstance(predictor, TrainedPredictor) or (
         predictor.trained.facts.get(TRAINED_ON) == SYNTHETIC and not described
     ):
         units = completer.table_.units if completer.units is None else completer.units

@@ -86,7 +86,6 @@ async def _call(request: Request) -> Call:
     return call
 
 
-TableOfCall = Annotated[ServedTable, Depends(_table)]
 EngineOfApp = Annotated[Engine, Depends(_engine)]
 LimitsOfApp = Annotated[Limits, Depends(_limits)]
 UploadLimits = Annotated[Limits, Depends(_upload_limits)]

@@ -57,16 +57,18 @@ def run(
     drawn = np.random.default_rng([seed, share]).permutation(len(problem.values))
     number = round(share / 100 * len(drawn))
     seen, asked = np.sort(drawn[:number]), np.sort(drawn[number:])
+    summary: dict[str, Any] = {}
     if method in ("ours-transferred",):
         model, made, _ = transferred.trained(
             method.removesuffix("-transferred"), seed, device, **changed
         )
         answers = transferred.answers(model, made, problem, seen, asked, device)
     else:
-        answers = runs.baseline_predictions(problem, method, seen, asked, seed)
+        fitted = runs.fitted_baseline(problem, method, seen, seed)
+        answers, summary = fitted.predict(problem.index[asked]), runs.baseline_summary(fitted)
     truth = torch.from_numpy(problem.values[asked])
     told = {"problem": problem.name, "split": f"p{share:02d}", "method": method, "seed": seed}
-    return {**told, **runs.scores(answers, truth), **runs.environment_facts(device)}
+    return {**told, **runs.scores(answers, truth), **summary, **runs.environment_facts(device)}
 
 
 def main() -> None:

@@ -175,7 +175,9 @@ def scored(method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
         scores = cp(seen, held, flat, seed)
     elif method in ("bias", "vmf", "bmf"):
         asking, every, places = _with_asked(with_negatives(problem, base, base, seed), flat)
-        scores = runs.baseline_predictions(asking, method, every, places, seed).mean().numpy()
+        fitted = runs.fitted_baseline(asking, method, every, seed)
+        scores = fitted.predict(asking.index[places]).mean().numpy()
+        told = runs.baseline_summary(fitted)
     else:
         scores, told = _ours_scores(problem, known, validation, flat, seed, given)
     behind = _behind(scores.reshape(cells.shape[:2]))

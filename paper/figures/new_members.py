@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paper.lib import problems, runs, transferred
+from paper.lib import problems, provenance, runs, transferred
 from paper.lib.command import run_command
 from paper.lib.problems import Problem
 from paper.lib.tables import parse_arguments
@@ -82,12 +82,22 @@ def main() -> None:
                     found = run(problem, share, method, seed, given.device, **given.changed)
                     runs.keep(found, given.out)
                     print(f"p {share} % {method}: RMSE {found['rmse']:.4f}", flush=True)
-    curves = _curves(runs.results(given.out))
+    stored = [one for one in runs.results(given.out) if one["problem"] == "ml-1m-part"]
+    curves = _curves(stored)
+    rows = {
+        METHODS[method]: [
+            (provenance.kind_of(method), one) for one in stored if one["method"] == method
+        ]
+        for method in curves
+    }
+    told = provenance.check_one_code(rows, given.any_commit)
     print("\n| shown | " + " | ".join(METHODS[m] for m in curves) + " |")
     print("|---|" + "---|" * len(curves))
     for share in SHARES:
         cells = [f"{curve[share]:.4f}" if share in curve else "–" for curve in curves.values()]
         print(f"| {share} % | " + " | ".join(cells) + " |")
+    commits = [provenance.commits_of([one for _, one in row]) for row in rows.values()]
+    print("| commit | " + " | ".join(commits) + f" |\n\n{told}")
     if curves:
         draw(curves, PICTURE)
 

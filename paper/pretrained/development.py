@@ -187,7 +187,7 @@ HEAD = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--test", action="store_true", help="test cells, once")
+    parser.add_argument("--test", action="store_true", help="test cells")
     parser.add_argument("--only", nargs="*", help="tables, by name")
     parser.add_argument("--print", action="store_true", help="run nothing")
     parser.add_argument("--any-commit", action="store_true", help="print runs of different code")

@@ -276,3 +276,18 @@ def test_a_file_in_the_place_of_the_database_is_another_database(tmp_path, opene
     copied.write_bytes((tmp_path / "table.db").read_bytes())
     copied.replace(tmp_path / "table.db")
     assert opened().refresher.state.key != key
+
+
+def test_a_folder_of_the_user_with_the_name_of_the_table_stays(tmp_path):
+    mine = tmp_path / "film-club" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    store = Store.open(f"sqlite:///{tmp_path / 'table.db'}")
+    store.fill("film-club", Table.of(FRAME))
+    for _ in range(2):
+        engine = Engine(store, fit_bias, State.of(store, OPTIONS, tmp_path))
+        saved(engine)
+        engine.refresher.delete_member(0, MEMBER)
+        assert engine.refresher.state.folder.parent.parent == tmp_path
+        engine.close()
+    assert mine.read_text() == "mine"

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.arena import tables
 from benchmarks.arena.methods import METHODS
 from benchmarks.arena.questions import QUESTIONS, asked, problem_of
-from benchmarks.arena.runs import RESULTS, Limits, Record, Run, measured, store
+from benchmarks.arena.runs import RESULTS, Limits, Record, Run, is_done, measured, store
 from benchmarks.peers.runs import install
 
 QUICK_TABLES = ("republican-votes", "coat", "verbal-aggression", "ability", "yahoo-music")
@@ -81,7 +81,9 @@ def planned(options: argparse.Namespace) -> dict[tuple[str, str], list[Run]]:
     plan: dict[tuple[str, str], list[Run]] = {}
     for table, question in asked(wanted, questions):
         runs = [Run(table, question, method, options.seed) for method in options.methods]
-        if left := [r for r in runs if options.again or not r.path(options.out).exists()]:
+        if left := [
+            r for r in runs if options.again or not is_done(r.path(options.out), options.limits)
+        ]:
             plan[table, question] = left
     return plan
 

@@ -2,8 +2,9 @@
 
     results/TABLE/QUESTION.SEED/METHOD.json
 
-A run that has a file is not repeated, whatever it says: a method that failed or did not fit is a
-row like others. Files are replaced whole, so that the arena can be stopped at any moment.
+A run that has a file is not repeated, also where the method failed or did not fit, which is a row
+like others, unless the limits are wider now and the run had reached those of before. Files are
+replaced whole, so that the arena can be stopped at any moment.
 """
 
 from __future__ import annotations
@@ -58,6 +59,19 @@ class Run:
         return results / self.table / f"{self.question}.{self.seed}" / f"{self.method}.json"
 
 
+def is_done(path: Path, limits: Limits) -> bool:
+    """Whether a run exists that wider limits would not change."""
+    if not path.exists():
+        return False
+    record = json.loads(path.read_text())
+    before = record["limits"]
+    if "failed" in record:
+        return not record["failed"].startswith("more than") or (
+            before["seconds"] >= limits.seconds and before["memory_mb"] >= limits.memory_mb
+        )
+    return record.get("tried") == record.get("of") or before["budget"] >= limits.budget
+
+
 def measured(run: Run, problem: Problem, limits: Limits, environments: Path) -> Record:
     """Run a method in a process of its own; the record has its scores, or why there are none."""
     method = METHODS[run.method]
@@ -71,6 +85,7 @@ def measured(run: Run, problem: Problem, limits: Limits, environments: Path) -> 
         "kind": problem.kind,
         "cells": len(problem.index),
         "queries": len(problem.queries),
+        "deviation": float(np.std(problem.truth)),
         "limits": vars(limits),
         "commit": commit(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",

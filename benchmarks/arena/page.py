@@ -85,12 +85,16 @@ def figures(board: Board) -> str:
     methods = [m for m in board.methods if any(m in board.errors[key] for key in keys)]
     rows = []
     for key in keys:
-        best, _ = summary.best_of(board, key)
+        _, least = summary.best_of(board, key)
         row = board.errors[key]
         named = [key[0] if len({k[1] for k in keys}) == 1 else f"{key[0]}, {key[1]}"]
         cells = ["" if m not in row else "–" if np.isnan(row[m]) else told(row[m]) for m in methods]
         rows.append(
-            named + [f"**{c}**" if m == best else c for m, c in zip(methods, cells, strict=True)]
+            named
+            + [
+                f"**{c}**" if row.get(m) == least else c
+                for m, c in zip(methods, cells, strict=True)
+            ]
         )
     return markdown(["table", *methods], rows) if rows else "Not run yet."
 
@@ -152,6 +156,21 @@ def tensors(board: Board) -> str:
     return f"{figures(board)}\n\nPrinted for 40 %: {printed}."
 
 
+def sizes(records: Sequence[Record]) -> str:
+    """Seconds and memory over the number of cells, and the picture if there is one."""
+    found = summary.sizes(records)
+    rows = [
+        [METHODS[name].title, f"{cells:,}", f"{seconds:.3g}", f"{memory:,.0f}"]
+        for name in METHODS
+        for cells, seconds, memory in found.get(name, [])
+    ]
+    if not rows:
+        return "Not run yet."
+    head = ["method", "cells", "seconds, without the choice of settings", "MB"]
+    picture = "![Seconds and memory over the number of cells](pictures/arena-sizes.png)"
+    return f"{picture}\n\n{markdown(head, rows)}"
+
+
 def failures(records: Sequence[Record]) -> str:
     rows = [
         [r["table"], r["question"], r["method"], r["failed"].replace("|", "/")[:120]]
@@ -197,6 +216,7 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         "tensors": lambda: tensors(board("missing-40", "missing-60")),
         "positives": lambda: measures(records, ("positives",), ("recall@20", "ndcg@10")),
         "accuracies": lambda: accuracies(records),
+        "sizes": lambda: sizes(records),
         "failures": lambda: failures(records),
         "not run": lambda: not_run(records),
     }

@@ -18,6 +18,8 @@ MAX_WORSE = 0.01
 """Share by which ours may be worse than the better of the yardsticks before a table is named."""
 LEAST = 3
 """Tables that a method has answered before it has a mean."""
+DIGITS = 5
+"""Digits of an error that count: ``auto`` and the model it chose differ by rounding."""
 Key = tuple[str, str]
 """A table and a question."""
 
@@ -39,6 +41,7 @@ class Board:
                 if "scores" in record and np.isnan(found):
                     continue  # it has no such measure
                 error = 1 - found if "@" in measure or measure == "auc" else found
+                error = float(f"{error:.{DIGITS}g}")
                 key = record["table"], record["question"]
                 errors.setdefault(key, {})[record["method"]] = error
         full = {key: row for key, row in errors.items() if not np.isnan(list(row.values())).all()}

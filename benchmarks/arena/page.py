@@ -201,6 +201,15 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
             f"with answers; commits {', '.join(commits)}."
         )
 
+    def load() -> str:
+        loads = [r["load"] for r in records if "wall_s" in r]
+        return (
+            f"Median load of the machine when these runs started: {np.median(loads):.1f}. Seconds "
+            f"are figures where it is below 1, and else say only which methods take long."
+            if loads
+            else "Not run yet."
+        )
+
     members = ("rows-10", "rows-50", "features-0", "features-1")
     return {
         "counted": counted,
@@ -216,6 +225,7 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         "tensors": lambda: tensors(board("missing-40", "missing-60")),
         "positives": lambda: measures(records, ("positives",), ("recall@20", "ndcg@10")),
         "accuracies": lambda: accuracies(records),
+        "load": load,
         "sizes": lambda: sizes(records),
         "failures": lambda: failures(records),
         "not run": lambda: not_run(records),

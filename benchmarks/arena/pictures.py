@@ -48,9 +48,9 @@ def draw_standings(path: Path, found: Mapping[str, tuple[Estimate, Estimate]], t
     names = [f"{METHODS[name].title} ({pair[0].tables})" for name, pair in found.items()]
     panels[0].set_yticks([-place for place in range(len(found))], names)
     panels[0].set(xlabel="mean rank: 0 best, 1 last", title=title)
-    panels[1].set(xlabel="mean error above the best, per cent (tables in brackets)")
+    panels[1].set(xlabel="error above the best, per cent", title="tables in brackets")
     panels[1].set_xscale("symlog", linthresh=10)
-    panels[1].set_xlim(left=0)
+    panels[1].set_xlim(0, 130 * max(pair[1].high for pair in found.values()) + 1)
     panels[1].xaxis.set_major_formatter("{x:g}")
     save(figure, path)
 
@@ -67,9 +67,9 @@ def draw_heat(path: Path, board: Board, question: str) -> None:
             error = errors[row, column]
             if not np.isnan(error):
                 failed = np.isnan(board.errors[key][method])
-                text = "–" if failed else "0" if error == 0 else f"{100 * error:.2g}"
+                text = "–" if failed else "0" if error == 0 else f"{100 * error:.1f}"
+                text = f"{100 * error:.0f}" if not failed and error >= 0.095 else text
                 weight = "bold" if error == 0 else "normal"
-                text = f"{100 * error:.0f}" if not failed and error >= 0.995 else text
                 panel.text(
                     column, row, text, ha="center", va="center", fontsize=8, fontweight=weight
                 )

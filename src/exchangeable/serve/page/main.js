@@ -15,6 +15,7 @@ const picker = document.querySelector("#tables");
 const explored = document.querySelector("#explored");
 
 let table = null;
+let chosen = null; // the name of the table
 let ends = []; // of what the parts of the page do for the table
 let exploring = false;
 
@@ -45,13 +46,15 @@ function explore() {
 
 async function choose(name) {
   for (const end of ends) end();
-  [ends, exploring, table] = [[], false, null];
+  [ends, exploring, table, chosen] = [[], false, null, name];
   explored.replaceChildren();
   try {
-    table = await ServedTable.read(name);
+    const read = await ServedTable.read(name);
+    if (chosen !== name) return; // another one was chosen meanwhile
+    table = read;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    about.textContent = error.message;
+    if (chosen === name) about.textContent = error.message;
     return;
   }
   about.textContent = `${table.name}: ${describe(table)}`;

@@ -15,7 +15,7 @@ const picker = document.querySelector("#tables");
 const explored = document.querySelector("#explored");
 
 let table = null;
-let chosen = null; // the name of the table
+let wanted = null; // the name of the table that was chosen last
 let ends = []; // of what the parts of the page do for the table
 let exploring = false;
 
@@ -46,15 +46,15 @@ function explore() {
 
 async function choose(name) {
   for (const end of ends) end();
-  [ends, exploring, table, chosen] = [[], false, null, name];
+  [ends, exploring, table, wanted] = [[], false, null, name];
   explored.replaceChildren();
   try {
     const read = await ServedTable.read(name);
-    if (chosen !== name) return; // another one was chosen meanwhile
+    if (wanted !== name) return; // another one was chosen meanwhile
     table = read;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    if (chosen === name) about.textContent = error.message;
+    if (wanted === name) about.textContent = error.message;
     return;
   }
   about.textContent = `${table.name}: ${describe(table)}`;

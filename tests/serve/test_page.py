@@ -479,8 +479,7 @@ def test_whole_numbers_of_any_length_name_their_members(browser, tmp_path):
         page.locator("#explored", has_text="player: 76561198000000007").wait_for()
         page.locator("#tab-rate").click()
         rated = page.locator("#choices li", has_text="76561198000000007")
-        rated.locator("input").fill("3")
-        rated.locator("input").blur()
+        rated.locator("select").select_option("2")
         page.locator("#recommended li").first.wait_for()
         assert faults(page) == []
 
@@ -493,7 +492,7 @@ def test_the_table_that_was_chosen_last_is_shown(browser, tmp_path):
     with served(tmp_path, *files) as service, opened(browser, service) as page:
         page.locator("#choices li").first.wait_for()
         waiting = []
-        page.route("**/v1/tables/two/model", waiting.append)
+        page.route("**/v1/tables/two/model", lambda route: waiting.append(route))
         for name in ("two", "three"):
             page.locator("#tables select").select_option(name)
         page.locator("#about", has_text="three:").wait_for()

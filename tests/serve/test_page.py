@@ -460,6 +460,18 @@ def test_another_table_can_be_picked(browser, service):
         page.locator("#recommended li").first.wait_for()
 
 
+def test_long_titles_of_columns_fit_a_telephone(browser, service, tmp_path):
+    rows = "".join(f"{n % 7},{n % 4},{n % 5 + 1}\n" for n in range(20))
+    (tmp_path / "long.csv").write_text(f"{'x' * 490},film,rating\n{rows}", encoding="utf-8")
+    with opened(browser, service, "phone", path="#own") as page:
+        page.set_input_files("#file", tmp_path / "long.csv")
+        page.locator("#complete:enabled").wait_for()
+        assert faults(page) == []
+        page.locator("#complete").click()
+        page.locator("#file-explorer tbody tr").first.wait_for()
+        assert faults(page) == []
+
+
 def test_whole_numbers_of_any_length_name_their_members(browser, tmp_path):
     """A browser would round 76561198000000001."""
     whole = 76561198000000001 + np.arange(12)

@@ -171,6 +171,19 @@ def sizes(records: Sequence[Record]) -> str:
     return f"{picture}\n\n{markdown(head, rows)}"
 
 
+def searches(records: Sequence[Record]) -> str:
+    """How many runs of each method tried all of its settings before the budget was over."""
+    rows = []
+    for name in METHODS:
+        found = [r for r in records if r["method"] == name and r.get("of", 0) > 1]
+        if found:
+            tried = float(np.mean([r["tried"] / r["of"] for r in found]))
+            done = sum(r["tried"] == r["of"] for r in found)
+            rows.append([METHODS[name].title, str(len(found)), str(done), f"{100 * tried:.0f} %"])
+    head = ["method", "runs with a choice", "that tried all settings", "mean share tried"]
+    return markdown(head, rows) if rows else "Not run yet."
+
+
 def failures(records: Sequence[Record]) -> str:
     rows = [
         [r["table"], r["question"], r["method"], r["failed"].replace("|", "/")[:120]]
@@ -226,6 +239,7 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         "positives": lambda: measures(records, ("positives",), ("recall@20", "ndcg@10")),
         "accuracies": lambda: accuracies(records),
         "load": load,
+        "searches": lambda: searches(records),
         "sizes": lambda: sizes(records),
         "failures": lambda: failures(records),
         "not run": lambda: not_run(records),

@@ -24,6 +24,11 @@ Key = tuple[str, str]
 """A table and a question."""
 
 
+def is_counted(record: Record) -> bool:
+    """Whether a run is of a real table and of the first seed; others show how much chance does."""
+    return record["table"] in TABLES and record["seed"] == 0
+
+
 @dataclass(frozen=True, eq=False)
 class Board:
     """Errors of methods by table and question; NaN where a method was asked and did not answer."""
@@ -36,7 +41,7 @@ class Board:
         """Collect a measure of some questions; of lists one less the measure is the error."""
         errors: dict[Key, dict[str, float]] = {}
         for record in records:
-            if record["question"] in questions and record["table"] in TABLES:
+            if record["question"] in questions and is_counted(record):
                 found = record.get("scores", {}).get(measure, np.nan)
                 if "scores" in record and np.isnan(found):
                     continue  # it has no such measure

@@ -221,7 +221,7 @@ def test_runs_are_repeated_where_wider_limits_might_change_them(tmp_path):
 
 def record_of(table, method, rmse=None, question="cells"):
     found = {"failed": "more than 1 s"} if rmse is None else {"scores": {"rmse": rmse}}
-    return {"table": table, "question": question, "method": method, **found}
+    return {"table": table, "question": question, "method": method, "seed": 0, **found}
 
 
 def test_ranks_and_errors_count_a_method_that_failed_as_the_last():

@@ -82,7 +82,7 @@ def test_a_look_that_took_too_long_is_repeated_before_anything_is_sent(pair, lat
         looks.append(news.version)
         if len(looks) == 1:
             pair[0].refresher.delete_member(0, MEMBER)
-            now[0] += 5
+            now[0] += 2
         return news
 
     monkeypatch.setattr(follower_module, "time", SimpleNamespace(monotonic=lambda: now[0]))

@@ -40,10 +40,9 @@ two looks of the thread."""
 MAX_UNSEEN = 0.8
 """Seconds since the last look began after which no response is sent."""
 MAX_SILENCE = 3.0
-"""Seconds without contact to the database after which the service is not ready. A request waits as
-long for the look of another one."""
+"""Seconds without contact to the database after which the service is not ready, and for which a
+request tries to have some."""
 _MAX_ATTEMPTS = 20
-_MAX_LOOKS = 3
 TRIM_SECONDS = 15.0
 """Seconds between two removals of old entries from the log."""
 
@@ -129,18 +128,18 @@ class Follower:
 
         Once more where it took long: hiding one of very many members does.
         """
-        for _ in range(_MAX_LOOKS):
-            if self.silence <= self.max_age:
-                return
+        oldest, end = self.max_age, time.monotonic() + self.max_silence
+        while self.silence > oldest and time.monotonic() < end:
             if not self._looking.acquire(timeout=self.max_silence):
                 return
             try:
-                if self.silence > self.max_age:  # otherwise another request has looked meanwhile
+                if self.silence > oldest:  # otherwise another request has looked meanwhile
                     self._look()
             except (Exception, Failed):  # logged by the thread, which will fail as well
                 return
             finally:
                 self._looking.release()
+            oldest = self.max_unseen
 
     def look(self) -> None:
         """Bring what has changed to the refresher, in the caller's thread."""

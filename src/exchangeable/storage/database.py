@@ -89,7 +89,12 @@ def _connect_with_time_limit(dialect: Any, record: Any, arguments: Any, options:
                 finally:
                     timer.cancel()
 
-    return Connection.connect(*arguments, **options)
+    connected = Connection.connect(*arguments, **options)
+    encoding = connected.info.parameter_status("server_encoding")
+    if encoding != "UTF8":  # labels may be any text
+        connected.close()
+        raise InputError(f"the database must have the encoding UTF8, but has {encoding}")
+    return connected
 
 
 def _cut(line: socket.socket) -> None:

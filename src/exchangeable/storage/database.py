@@ -140,7 +140,7 @@ def is_lock_timeout(error: SQLAlchemyError) -> bool:
     return code == _LOCK_NOT_AVAILABLE or "database is locked" in str(original)
 
 
-def reason_of(error: SQLAlchemyError) -> str:
+def reason_of(error: SQLAlchemyError | sqlite3.Error) -> str:
     """The first line of an error, without the statement, which contains labels and values."""
     original = getattr(error, "orig", None) or error
     return str(original).splitlines()[0]

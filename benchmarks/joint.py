@@ -100,7 +100,9 @@ def completer_of(model: str, joint: bool, cells: Cells, scale: str = "real") -> 
     return completer.fit(labelled(cells.index), cells.values)
 
 
-def of_both_directions(predict: Callable[[Cells, Index], Floats]) -> Callable[[Cells, Index], Floats]:
+def of_both_directions(
+    predict: Callable[[Cells, Index], Floats],
+) -> Callable[[Cells, Index], Floats]:
     return lambda cells, test: predict(mirrored(cells), test)
 
 

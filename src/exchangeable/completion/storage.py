@@ -33,7 +33,7 @@ from exchangeable.values.scale import Scale
 
 _PARAMS = (
     *("model", "seed", "scale", "duplicates", "validation", "training", "memory", "units"),
-    "verbose",
+    *("joint", "verbose"),
 )
 
 
@@ -57,11 +57,13 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
             "native": table.native,
             "time": table.time_name,
             "units": table.units,
+            "joint": table.joint,
         },
         "features": features_to_json(fitted.features),
         "notes": list(fitted.notes),
         "name": fitted.name,
         "folded": fitted.cells_since_refresh,
+        "mirrored": fitted.mirrored,
     }
     stored = {
         "index": torch.from_numpy(table.index),
@@ -121,6 +123,7 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
             # A model without its state has just read all cells together; others are as they were.
             int(config.get("folded", 0)) if "baseline" in predictor or has_state(predictor) else 0,
             _read_features(config.get("features", []), stored.tensors["table"], stored.files),
+            bool(config.get("mirrored", False)),
         )
     except InputError:
         raise
@@ -172,6 +175,7 @@ def _read_table(
         time_name=config.get("time"),
         native=config["native"],
         units=config.get("units"),
+        joint=bool(config.get("joint", False)),
     )
     cells = Cells(
         tensors["cells.index"].numpy(),
@@ -179,6 +183,7 @@ def _read_table(
         table.shape,
         _scale_of_json(config["cells scale"]),
         _numpy_or_none(tensors.get("cells.times")),
+        table.joint,
     )
     _check_index(table)
     _check_index(cells)
@@ -228,7 +233,7 @@ def features_to_json(features: TableFeatures) -> list[dict[str, Any] | None]:
 def _read_params(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of the constructor."""
     # Older folders have none of these.
-    params = {"memory": None, "units": None, "verbose": False, **stored}
+    params = {"memory": None, "units": None, "joint": False, "verbose": False, **stored}
     if params["training"] is not None:
         params["training"] = TrainingConfig(**params["training"])
     if set(params) != set(_PARAMS):

@@ -11,6 +11,7 @@ from exchangeable.models.configs import ResidualConfig
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.prior_channels import count_prior_channels
 from exchangeable.nn.blocks import ExchangeableBlock
+from exchangeable.nn.joint import linear_layer
 from exchangeable.nn.layers import ExchangeableLinear, Layer
 from exchangeable.nn.pools import Modules, Pooling
 
@@ -32,7 +33,8 @@ class ResidualModel(MemoryModel):
         self.config, self.prior_rank = config, config.prior
         self.comparison_budget = config.compared
         self.prior_reads_features = config.prior_reads_features
-        self.prior_channels = count_prior_channels(config.order) if config.prior else 0
+        channels = count_prior_channels(config.order, joint=config.joint)
+        self.prior_channels = channels if config.prior else 0
         generator = torch.Generator().manual_seed(seed)
         blocks = [self._block(level, generator) for level in range(config.depth)]
         last = self._linear(config.width, config.out_channels, config.pooling, (), generator)
@@ -76,10 +78,11 @@ class ResidualModel(MemoryModel):
         generator: Generator,
     ) -> ExchangeableLinear:
         config = self.config
-        return ExchangeableLinear(
+        return linear_layer(
             inputs,
             outputs,
             order=config.order,
+            joint=config.joint,
             pooling=pooling,
             counts=config.counts,
             features=features,

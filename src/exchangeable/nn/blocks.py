@@ -10,11 +10,12 @@ from torch import Generator, Tensor, nn
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.grid import AnyCells, Grid
+from exchangeable.arrays.groups import Grouping
 from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Activation, Epilogue, apply_epilogue
 from exchangeable.nn.layers import ArrayOrTensor, Layer, LayerReadout, P, R
 from exchangeable.nn.pool_states import Poolings, PoolStates
-from exchangeable.nn.pooling import unpool
+from exchangeable.nn.pooling import merge, unpool
 from exchangeable.nn.pools import GroupReadout, MeanPool, uniform
 
 
@@ -73,6 +74,7 @@ class ExchangeableBlock(Layer[P, R]):
             raise ValueError(f"gated units take channels in pairs, but {linear.out_channels} came")
         self.linear = linear
         self.order, self.in_channels = linear.order, linear.in_channels
+        self.joint = linear.joint
         self.out_channels = linear.out_channels // (2 if activation == "gated" else 1)
         if residual and self.in_channels != self.out_channels:
             raise ValueError(
@@ -111,7 +113,9 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
 
     The vectors are means of the observed cells' values along each axis, optionally passed
     through a learned linear map per axis, which also sets the length of that axis' vectors.
-    A cell's own values are not passed on: only the factors are.
+    A cell's own values are not passed on: only the factors are. Where both axes are one set
+    (``joint``), a member's vectors are of its row and of its column together: the mean of both,
+    or maps of the two means.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         sizes: Sequence[int],
         *,
         maps: bool,
+        joint: bool = False,
         generator: Generator | None = None,
     ) -> None:
         super().__init__()
@@ -134,9 +139,10 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
                 f"but sizes are {tuple(sizes)}; maps=True lets them differ"
             )
         self.order, self.in_channels, self.out_channels = len(sizes), in_channels, sum(sizes)
-        self.pool = MeanPool(in_channels)
+        self.joint, self.pool = joint, MeanPool(in_channels)
+        pooled = in_channels * (2 if joint else 1)
         self.maps = nn.ParameterList(
-            [uniform((in_channels, size), in_channels, generator) for size in sizes if maps]
+            [uniform((pooled, size), pooled, generator) for size in sizes if maps]
         )
 
     @property
@@ -151,11 +157,19 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         return tuple(self._factor(pools, axis) for axis in range(self.order))
 
     def _factor(self, pools: PoolStates, axis: int) -> Tensor:
-        mean = self.pool.summarise(pools.states[(axis,)][0])
+        states = [pools.states[(axis,)][0]]
+        if self.joint:
+            (row,), (column,) = pools.states[(0,)], pools.states[(1,)]
+            states = [row, column] if self.maps else [merge(row, column)]
+        mean = torch.cat([self.pool.summarise(state) for state in states], dim=-1)
         return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
 
     def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
-        on = {axes: GroupReadout(self._factor(pools, axes[0]), ()) for axes in pools.states}
+        on: dict[Grouping, GroupReadout] = {
+            (axis,): GroupReadout(self._factor(pools, axis), ())
+            for axis in range(self.order)
+            if (axis,) in pools.states
+        }
         return LayerReadout(on, pools.dropout_mask)
 
     def read(

@@ -27,7 +27,9 @@ from exchangeable.serve.tables.served import PREFIX, ServedTable, Tables, split_
 
 log = logging.getLogger("exchangeable.serve")
 
-UPLOADS = ("complete", "look", "columns", "import")
+FILES = ("complete", "look", "columns")
+"""Calls about a file alone, for which a role for any table is enough."""
+UPLOADS = (*FILES, "import")
 """Calls that take a file as their body."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -177,6 +179,8 @@ class Guard:
             slots.take(client)
             try:
                 seconds = table.limits.call_seconds if kind == "calls" else None
+                if action == "export":
+                    seconds = table.limits.export_seconds
                 async with watched(receive, call, seconds) as gone:
                     await self.app(scope, replay(body, gone), send)
             finally:
@@ -196,7 +200,7 @@ class Guard:
     ) -> ServedTable:
         """The table that a call is about, if the token has the role that the call needs."""
         needed = needed_role(method, action)
-        table = self.tables.first if name is None else self.tables.get(name)
+        table = self._default_table(action, access) if name is None else self.tables.get(name)
         shown = "the first table" if name is None else f"table {name[:60]!r}"
         held = access.role_for(table.name if table is not None else name or "")
         if held is None or ROLES.index(held) < ROLES.index(needed):
@@ -209,6 +213,12 @@ class Guard:
         if table.read_only and needed != "read" and action != "export":
             raise Refused(403, f"{shown} is read-only")
         return table
+
+    def _default_table(self, action: str, access: Access) -> ServedTable:
+        """The table of a call that names none: the first one, for a file that may be used."""
+        allowed = (table for table in self.tables if access.role_for(table.name))
+        first = self.tables.first
+        return next(allowed, first) if action in FILES else first
 
     def _read_token(self, headers: Headers) -> Access:
         """The access of the request's token; refuses requests without one."""
@@ -250,9 +260,10 @@ class _Broken(Exception):
 
 def _log_failure(error: Exception, call: Call) -> None:
     """Log that a request failed, or was given up."""
-    if isinstance(error, Ended):
-        log.info("given up", extra={"fields": {"id": call.identity, "reason": str(error)}})
-        return
+    for each in (error, error.__cause__):  # starlette's own error, once a response has begun
+        if isinstance(each, Ended):
+            log.info("given up", extra={"fields": {"id": call.identity, "reason": str(each)}})
+            return
     log.error("failed", extra={"fields": {"id": call.identity, **describe_failure(error)}})
 
 

@@ -16,6 +16,12 @@ from exchangeable.predictors.baseline import fit_baseline
 SHAPE = (90, 70)
 
 
+@pytest.fixture(autouse=True)
+def _small_tables(monkeypatch):
+    """Small tables do here, whose noise is small."""
+    monkeypatch.setattr(module, "MIN_CELLS", 1000)
+
+
 def table(rank, noise=0.3, shape=SHAPE):
     index, values = planted(shape, density=0.7, rank=rank, noise=noise)
     return Cells(index, values, shape)

@@ -1,6 +1,6 @@
 """LightGBM on what is known of the members of a cell: what a practitioner would try first.
 
-For each axis: the member as a category, the number of its cells, the mean and the deviation of
+For each axis: the member as a category, if ``ids`` are wanted, the number of its cells, the mean and the deviation of
 their values, and its features where it has some. Means are shrunk towards the mean of all cells by
 five cells. Those of a training cell are of the other nine tenths of the cells: without that cell
 alone they would tell its value, since the sum with it is the same for all cells of a member.
@@ -29,7 +29,9 @@ class BoostedTrees:
     ) -> None:
         self.shape = shape
         self.features = {axis: reduced(block) for axis, block in features.items()}
-        self.model = lightgbm.LGBMRegressor(**settings, random_state=0, verbose=-1)
+        rest = dict(settings)
+        self.ids = rest.pop("ids")
+        self.model = lightgbm.LGBMRegressor(**rest, random_state=0, verbose=-1)
 
     def fit(self, index: NDArray[np.int64], values: Floats) -> None:
         self.mean = float(values.mean())
@@ -42,7 +44,7 @@ class BoostedTrees:
             places.append(np.flatnonzero(own))
         rows = np.concatenate(parts)[np.argsort(np.concatenate(places))]
         self.sums = self.sums_of(index, values)
-        categories = [axis * 4 for axis in range(len(self.shape))]
+        categories = list(range(len(self.shape))) if self.ids else []
         self.model.fit(rows, values, categorical_feature=categories)
 
     def predict(self, index: NDArray[np.int64]) -> Floats:
@@ -57,12 +59,12 @@ class BoostedTrees:
 
     def rows(self, index: NDArray[np.int64]) -> Floats:
         """A row of numbers for each cell."""
-        blocks, described = [], []
+        blocks, described = list(index.T.astype(np.float64)) if self.ids else [], []
         for axis, column in enumerate(index.T):
             count, total, squares = self.sums[axis][:, column]
             mean = (total + SHRINK * self.mean) / (count + SHRINK)
             spread = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0))
-            blocks += [column.astype(np.float64), count, mean, spread]
+            blocks += [count, mean, spread]
             if axis in self.features:
                 described.append(self.features[axis][column])
         return np.column_stack([*blocks, *described])

@@ -1,9 +1,10 @@
 """LightGBM on what is known of the members of a cell: what a practitioner would try first.
 
-For each axis: the member as a category, if ``ids`` are wanted, the number of its cells, the mean and the deviation of
-their values, and its features where it has some. Means are shrunk towards the mean of all cells by
-five cells. Those of a training cell are of the other nine tenths of the cells: without that cell
-alone they would tell its value, since the sum with it is the same for all cells of a member.
+For each axis: the number of cells of the member, the mean and the deviation of their values, the
+member itself as a category if ``ids`` are wanted, and its features where it has some. Means are
+shrunk towards the mean of all cells by five cells. Those of a training cell are of the other nine
+tenths of the cells: without that cell alone they would tell its value, since the sum with it is the
+same for all cells of a member.
 """
 
 from __future__ import annotations

@@ -184,7 +184,10 @@ def searches(records: Sequence[Record]) -> str:
             done = sum(r["tried"] == r["of"] for r in found)
             rows.append([METHODS[name].title, str(len(found)), str(done), f"{100 * tried:.0f} %"])
     head = ["method", "runs with a choice", "that tried all settings", "mean share tried"]
-    return markdown(head, rows) if rows else "Not run yet."
+    budgets = sorted({r["limits"]["budget"] for r in records if r.get("of", 0) > 1})
+    if not rows:
+        return "Not run yet."
+    return f"{markdown(head, rows)}\n\nBudgets were {budgets[0]:g} to {budgets[-1]:g} seconds."
 
 
 def failures(records: Sequence[Record]) -> str:

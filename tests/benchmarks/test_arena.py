@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from benchmarks.peers.positives import Positives, measure_ranking
 from scipy.special import expit
 
 from exchangeable.datasets import DATASETS
+from exchangeable.errors import InputError
 
 TINY_QUESTIONS = list(asked(TINY))
 
@@ -287,3 +289,15 @@ def test_stored_runs_have_a_place_and_the_cells_of_their_question_are_the_same_f
         assert run.path(RESULTS) == path
         digests.setdefault(path.parent, set()).add(record["digest"])
     assert all(len(found) == 1 for found in digests.values())
+
+
+def test_a_table_that_cannot_be_had_is_said_and_others_go_on(tmp_path, capsys, monkeypatch):
+    def refuse():
+        raise InputError("tiny: its file is not there")
+
+    monkeypatch.setitem(TINY, "tiny", replace(TINY["tiny"], load=refuse))
+    command = ["--tiny", "--tables", "tiny,tiny-binary", "--questions", "cells"]
+    arena.main([*command, "--methods", "means", "--budget", "1", "--out", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "its file is not there" in out
+    assert [record["table"] for record in stored(tmp_path)] == ["tiny-binary"]

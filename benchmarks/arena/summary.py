@@ -45,11 +45,21 @@ class Board:
     """Where all methods that take such a table have been asked: only these count in means."""
 
     @classmethod
-    def of(cls, records: Sequence[Record], questions: Sequence[str], measure: str) -> Board:
-        """Collect a measure of some questions; of lists one less the measure is the error."""
+    def of(
+        cls,
+        records: Sequence[Record],
+        questions: Sequence[str],
+        measure: str = "rmse",
+        order: int | None = None,
+    ) -> Board:
+        """Collect a measure of some questions; of lists one less the measure is the error.
+
+        With an ``order`` only tables with so many axes are taken.
+        """
         errors: dict[Key, dict[str, float]] = {}
         for record in records:
-            if record["question"] in questions and is_counted(record):
+            fits = order is None or len(record["shape"]) == order
+            if fits and record["question"] in questions and is_counted(record):
                 found = record.get("scores", {}).get(measure, np.nan)
                 if "scores" in record and np.isnan(found):
                     continue  # it has no such measure

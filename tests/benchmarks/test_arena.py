@@ -235,7 +235,7 @@ def test_ranks_and_errors_count_a_method_that_failed_as_the_last():
         record_of("davis", "pretrained", 2.0),
         record_of("davis", "vmf", 1.9),
     ]
-    board = summary.Board.of(records, ("cells",), "rmse")
+    board = summary.Board.of(records, ("cells",))
     key = ("coat", "cells")
     assert [board.rank(key, m) for m in ("pretrained", "bias", "vmf")] == [0, 0.5, 1]
     assert board.relative(key, "bias") == board.relative(key, "vmf") == pytest.approx(0.1)
@@ -256,7 +256,7 @@ def test_standings_are_over_tables_that_all_methods_were_given(monkeypatch):
     ]
     records.append(record_of("coat", "bmf", 0.9))
     records.append(record_of("douban", "bias", 0.1))  # ours has not been asked
-    found = summary.standings(summary.Board.of(records, ("cells",), "rmse"))
+    found = summary.standings(summary.Board.of(records, ("cells",)))
     assert list(found) == ["pretrained", "vmf", "bias"]
     rank, error = found["bias"]
     assert (rank.mean, rank.low, rank.high, rank.tables) == (1, 1, 1, 3)

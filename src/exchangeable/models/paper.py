@@ -155,14 +155,26 @@ class PaperModel(MemoryModel):
         channels: tuple[int, int],
         generator: Generator,
         features: tuple[int, ...] = (),
+        *,
+        pools: bool = True,
     ) -> ExchangeableLinear:
         return ExchangeableLinear(
             *channels,
             order=self.config.order,
             bias=self.config.bias,
             features=features,
+            pools=pools,
             generator=generator,
         )
+
+    def _redraw(self, generator: Generator) -> None:
+        """Draw the weights from a normal distribution, where the configuration says so."""
+        if self.config.deviation is None:
+            return
+        for weights in self.parameters():
+            if weights.ndim > 1:
+                drawn = torch.empty(weights.shape).normal_(generator=generator)
+                weights.data.copy_(drawn * self.config.deviation)
 
 
 class SelfSupervisedModel(PaperModel):
@@ -190,6 +202,7 @@ class SelfSupervisedModel(PaperModel):
         ]
         last = self._linear((config.width, config.out_channels), generator)
         self.layers = Modules[Layer[Any, Any]]([*hidden, last])
+        self._redraw(generator)
 
 
 class FactorizedAutoencoder(PaperModel):
@@ -218,10 +231,20 @@ class FactorizedAutoencoder(PaperModel):
             )
             for level, pair in enumerate(pairwise([config.in_channels, *config.encoder]))
         ]
-        factors = FactorLayer(config.encoder[-1], sizes, maps=config.maps, generator=generator)
+        factors = FactorLayer(
+            config.encoder[-1],
+            sizes,
+            maps=config.maps,
+            hidden=config.map_hidden,
+            generator=generator,
+        )
         decoder = [
             ExchangeableBlock(
-                self._linear(pair, generator),
+                self._linear(
+                    pair,
+                    generator,
+                    pools=config.pools_factors or level > len(config.encoder) + 1,
+                ),
                 activation=config.activation,
                 dropout=self._channel_dropout(
                     level, level > len(config.encoder + config.decoder) - 2
@@ -234,6 +257,7 @@ class FactorizedAutoencoder(PaperModel):
         last = self._linear((config.decoder[-1], config.out_channels), generator)
         self.layers = Modules[Layer[Any, Any]]([*encoder, factors, *decoder, last])
         self.first_read = len(encoder)
+        self._redraw(generator)
 
     def factors(
         self, observed: ExchangeableArray, features: FeatureTensors | None = None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import get_args
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn import functional
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.grid import AnyCells, Grid
@@ -15,7 +17,7 @@ from exchangeable.nn.combine import PLAIN, Activation, Epilogue, apply_epilogue
 from exchangeable.nn.layers import ArrayOrTensor, Layer, LayerReadout, P, R
 from exchangeable.nn.pool_states import Poolings, PoolStates
 from exchangeable.nn.pooling import unpool
-from exchangeable.nn.pools import GroupReadout, MeanPool, uniform
+from exchangeable.nn.pools import GroupReadout, MeanPool, Modules, uniform
 
 
 class ChannelDropout(nn.Module):
@@ -106,11 +108,28 @@ class ExchangeableBlock(Layer[P, R]):
         self.linear.check_features(features, shape)
 
 
+class FactorNetwork(nn.Module):
+    """Hidden layers between the mean of a member's cells and the linear map to its vector."""
+
+    def __init__(self, channels: int, sizes: Sequence[int], generator: Generator | None) -> None:
+        super().__init__()
+        pairs = list(pairwise([channels, *sizes]))
+        self.weights = nn.ParameterList([uniform(pair, pair[0], generator) for pair in pairs])
+        self.biases = nn.ParameterList([torch.zeros(size) for size in sizes])
+
+    def forward(self, means: Tensor) -> Tensor:
+        """Pass the means of members through all layers: (N, K) -> (N, size of the last)."""
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            means = functional.leaky_relu(means @ weight + bias)
+        return means
+
+
 class FactorLayer(Layer[PoolStates, LayerReadout]):
     """Summarise every member by a vector, and give each cell the vectors of its members.
 
     The vectors are means of the observed cells' values along each axis, optionally passed
-    through a learned linear map per axis, which also sets the length of that axis' vectors.
+    through a learned map per axis, which also sets the length of that axis' vectors: a linear
+    one, or with ``hidden`` layers a feed-forward network with leaky ReLUs between them.
     A cell's own values are not passed on: only the factors are.
     """
 
@@ -120,14 +139,17 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         sizes: Sequence[int],
         *,
         maps: bool,
+        hidden: Sequence[int] = (),
         generator: Generator | None = None,
     ) -> None:
         super().__init__()
-        if not sizes or min(in_channels, *sizes) < 1:
+        if not sizes or min(in_channels, *sizes, *hidden) < 1:
             raise ValueError(
-                f"channels and factor sizes must be 1 or more, but are {in_channels} and "
-                f"{tuple(sizes)}"
+                f"channels, factor sizes and hidden layers must be 1 or more, but are "
+                f"{in_channels}, {tuple(sizes)} and {tuple(hidden)}"
             )
+        if hidden and not maps:
+            raise ValueError(f"hidden layers {tuple(hidden)} are of a map, but maps=False")
         if not maps and set(sizes) != {in_channels}:
             raise ValueError(
                 f"without maps every factor has the {in_channels} channels that are pooled, "
@@ -135,8 +157,12 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
             )
         self.order, self.in_channels, self.out_channels = len(sizes), in_channels, sum(sizes)
         self.pool = MeanPool(in_channels)
+        self.hidden = Modules[FactorNetwork](
+            FactorNetwork(in_channels, hidden, generator) for _ in sizes if hidden
+        )
+        mapped = hidden[-1] if hidden else in_channels
         self.maps = nn.ParameterList(
-            [uniform((in_channels, size), in_channels, generator) for size in sizes if maps]
+            [uniform((mapped, size), mapped, generator) for size in sizes if maps]
         )
 
     @property
@@ -152,7 +178,12 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
 
     def _factor(self, pools: PoolStates, axis: int) -> Tensor:
         mean = self.pool.summarise(pools.states[(axis,)][0])
-        return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
+        if not self.maps:
+            return mean
+        vectors = mean.to(self.maps[axis].dtype)
+        if self.hidden:
+            vectors = self.hidden[axis](vectors)
+        return vectors @ self.maps[axis]
 
     def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
         on = {axes: GroupReadout(self._factor(pools, axes[0]), ()) for axes in pools.states}

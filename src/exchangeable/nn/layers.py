@@ -142,6 +142,7 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
     channels (``counts``), and ``features`` of the members of each axis (their number per
     axis), which enter as unpool(features @ U). Broadcasting them over the array, as the
     paper has it, gives the cell's own term of the same; pools of them come a layer later.
+    Without ``pools`` a cell's own term is the only one.
 
     >>> layer = ExchangeableLinear(1, 8, order=2)
     >>> layer.axes
@@ -160,6 +161,7 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
         counts: bool = False,
         features: Sequence[int] = (),
         bias: bool = True,
+        pools: bool = True,
         heads: int = 1,
         rank: int = 4,
         generator: Generator | None = None,
@@ -173,7 +175,7 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
                 f"features must give a number for each of the {order} axes, but are {features}"
             )
         self.order, self.in_channels, self.out_channels = order, in_channels, out_channels
-        self.axes = proper_subsets(order)
+        self.axes = proper_subsets(order) if pools else ()
         fan_in = in_channels * (1 + len(self.axes) * len(pooling)) + sum(features)
         self.own = uniform((in_channels, out_channels), fan_in, generator)
         self.terms = Modules[PooledTerm](

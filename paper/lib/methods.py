@@ -134,6 +134,7 @@ def _sampled(training: TrainingConfig, cells: int) -> TrainingConfig:
 def factorized_hiding(problem: Problem) -> Deep:
     """With a map per side, and trained to predict hidden cells, as the self-supervised model is."""
     made = factorized(problem)
+    assert isinstance(made.config, FactorizedConfig)
     config = replace(made.config, maps=True)
     training = replace(
         made.training, hide="rows", hide_least=0.05, hide_most=0.5, average=0.98, steps=8000

@@ -75,10 +75,14 @@ def assert_queries_independent(
     observed: ExchangeableArray,
     queries: Support,
     *,
+    joint: bool = False,
     seed: int = 0,
     rtol: float = 1e-10,
 ) -> None:
-    """Assert that predictions are the same for single queries, chunks and a relabelled table."""
+    """Assert that predictions are the same for single queries, chunks and a relabelled table.
+
+    ``joint`` relabels all axes alike.
+    """
     __tracebackhide__ = True
     together = model(observed, queries)
     for position, prediction in enumerate(together):
@@ -88,7 +92,7 @@ def assert_queries_independent(
     for size in {1, 2, max(len(queries) // 2, 1)}:
         assert_same(model.read(memory, queries, chunk_size=size), together, rtol)
 
-    relabelling = random_relabelling(observed.shape, seed=seed)
+    relabelling = random_relabelling(observed.shape, joint=joint, seed=seed)
     columns = zip(relabelling, queries.index.T, strict=True)
     renamed = torch.stack([names.to(column.device)[column] for names, column in columns], dim=1)
     relabelled = model(

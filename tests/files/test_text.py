@@ -433,6 +433,38 @@ def test_what_only_looks_odd_is_read(content, cells, tmp_path):
     assert f"{cells} cells of" in result.stdout
 
 
+def wide(films, rows=3, width=20):
+    """A wide table with long titles, whose first line is longer than the first bytes read."""
+    names = [f"{number:0{width}d} film" for number in range(films)]
+    body = [f"user{row}," + ",".join(str((row + n) % 5 + 1) for n in range(films)) + "\n"
+            for row in range(rows)]  # fmt: skip
+    return ("user," + ",".join(names) + "\n" + "".join(body)).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "cells"),
+    [
+        (wide(4000), 12000),  # the first line alone is longer than 64 KiB
+        (wide(2000, width=25), 6000),  # the first line is shorter, but not with the second
+        (b"# a long story\n" * 6000 + GOOD, 2),
+        (b"\n" * 70000 + GOOD, 2),
+        (b"user,film,rating\n" + b"a" * 200000 + b",Heat,4\nbob,Alien,5\n", 2),
+    ],
+)
+def test_first_lines_of_over_64_kib_are_read(content, cells, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    result = run(path)
+    assert result.exit_code == 0, result.stderr
+    assert f"{cells:,} cells of" in result.stdout
+
+
+def test_first_lines_that_do_not_end_are_refused_for_that(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"user,film,rating\nann,Heat," + b"4" * 2**22 + b"\nbob,Alien,5\n")
+    assert_refused(run(path), r"table.csv: the first two lines must end within 4 MiB, but they do")
+
+
 def test_bad_lines_are_skipped_and_counted_on_request(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(

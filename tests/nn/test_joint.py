@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.support.joint import cells_of, fifteen, random_biases, read_written_out
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
@@ -12,45 +13,16 @@ from exchangeable.testing import assert_equivariant, assert_same, random_array
 def joint(channels=2, out=3, seed=0, **options):
     generator = torch.Generator().manual_seed(seed)
     layer = JointlyExchangeableLinear(channels, out, generator=generator, **options).double()
-    layer.bias.data.uniform_(-1, 1, generator=generator)
+    random_biases(layer)
     return layer
-
-
-def slow_joint(layer, x):
-    """The fifteen maps and two biases by loops over the observed cells."""
-    cells = {
-        tuple(cell): value for cell, value in zip(x.support.index.tolist(), x.values, strict=True)
-    }
-    zero = torch.zeros(x.channels, dtype=torch.float64)
-
-    def mean(values):
-        return sum(values, zero) / max(len(values), 1)
-
-    def row(n):
-        return mean([v for cell, v in cells.items() if cell[0] == n])
-
-    def column(n):
-        return mean([v for cell, v in cells.items() if cell[1] == n])
-
-    def diagonal(n):
-        return cells.get((n, n), zero)
-
-    total, trace = mean(list(cells.values())), mean([v for c, v in cells.items() if c[0] == c[1]])
-    answers = []
-    for (i, j), own in cells.items():
-        read = [own, cells.get((j, i), zero), row(i), row(j), column(i), column(j)]
-        read += [diagonal(i), diagonal(j), total, trace]
-        if i == j:
-            read += [diagonal(i), row(i), column(i), total, trace]
-        y = sum(value @ weight for value, weight in zip(read, layer.weight, strict=False))
-        answers.append(y + layer.bias[0] + (layer.bias[1] if i == j else 0))
-    return torch.stack(answers)
 
 
 @pytest.mark.parametrize("density", [0.3, 0.7, 1.0])
 def test_the_layer_is_its_fifteen_maps_written_out(density):
     layer, x = joint(), random_array((5, 5), density=density, channels=2)
-    assert_same(layer(x).values, slow_joint(layer, x))
+    cells = cells_of(x)
+    expected = read_written_out(layer, cells, cells)
+    assert_same(layer(x).values, torch.stack(list(expected.values())))
 
 
 @pytest.mark.parametrize("tying", ["joint", "paper"])
@@ -74,8 +46,8 @@ def test_relabelling_only_rows_does_not_commute():
 
 def test_the_papers_tying_is_the_separate_layer_with_equal_row_and_column_weights():
     layer, x = joint(tying="paper"), torch.randn(4, 4, 2).double()
-    own, line, whole = layer.weight
-    expected = x @ own + x.mean((0, 1)) @ whole + layer.bias[0]
+    own, (whole, line) = layer.own, [term.weights[0] for term in layer.terms]
+    expected = x @ own + x.mean((0, 1)) @ whole + layer.bias
     expected = expected + x.mean(1, keepdim=True) @ line + x.mean(0, keepdim=True) @ line
     assert_same(layer(x), expected)
 
@@ -103,10 +75,10 @@ def test_two_layers_on_the_edges_of_a_graph_contain_graph_convolution():
         Support(edges, (nodes, nodes)), torch.where(loops[:, None], features[edges[:, 0]], 0.0)
     )
     send, gather = (JointlyExchangeableLinear(size, o, bias=False).double() for o in (size, 2))
-    send.weight.data = torch.zeros_like(send.weight)
-    send.weight.data[7] = torch.eye(size)  # D_j: what the loop of j holds
-    gather.weight.data = torch.zeros_like(gather.weight)
-    gather.weight.data[11] = theta  # R_i, on the diagonal only
+    send.zero_weights()
+    fifteen(send)[7].copy_(torch.eye(size))  # D_j: what the loop of j holds
+    gather.zero_weights()
+    fifteen(gather)[11].copy_(theta)  # R_i, on the diagonal only
 
     out = gather(send(graph))
 
@@ -118,13 +90,12 @@ def test_two_layers_on_the_edges_of_a_graph_contain_graph_convolution():
 
 def test_a_queried_cell_reads_what_was_observed_in_its_mirror_image():
     layer = JointlyExchangeableLinear(1, 1, bias=False).double()
-    layer.weight.data = torch.zeros_like(layer.weight)
-    layer.weight.data[1] = 1.0
+    layer.zero_weights()
+    fifteen(layer)[1].fill_(1.0)
     x = ExchangeableArray.of([(0, 1), (2, 2)], [[5.0], [7.0]], (3, 3)).to(torch.float64)
-    asked = Support.of([(1, 0), (0, 1), (2, 2), (2, 0)], (3, 3))
-    y = layer.read(
-        torch.zeros(4, 1).double(), asked, layer.readout(layer.write(x.values, x.support))
-    )
+    cells = x.support.joint
+    asked = Support.of([(1, 0), (0, 1), (2, 2), (2, 0)], (3, 3)).indexed_by(cells.group_index)
+    y = layer.read(torch.zeros(4, 1).double(), asked, layer.readout(layer.write(x.values, cells)))
     assert y.flatten().tolist() == [5.0, 0.0, 7.0, 0.0]
 
 
@@ -133,13 +104,15 @@ def test_a_queried_cell_reads_what_was_observed_in_its_mirror_image():
 def test_gradients_are_right(tying, dense):
     layer, x = joint(tying=tying), random_array((4, 4), density=1.0 if dense else 0.5, channels=2)
 
-    def run(values, weight, bias):
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(values, *weights):
         array = values if dense else x.with_values(values)
-        y = functional_call(layer, {"weight": weight, "bias": bias}, (array,))
+        y = functional_call(layer, dict(zip(names, weights, strict=True)), (array,))
         return y if dense else y.values
 
     start = (x.to_dense() if dense else x.values).requires_grad_()
-    weights = [w.detach().clone().requires_grad_() for w in (layer.weight, layer.bias)]
+    weights = [w.detach().clone().requires_grad_() for w in layer.parameters()]
     assert gradcheck(run, (start, *weights))
 
 
@@ -162,3 +135,25 @@ def test_a_joint_layer_may_stand_in_a_block():
     dense = random_array((5, 5), density=1.0, channels=2).to_dense()
     names = torch.randperm(5)
     assert_same(block(dense[names][:, names]), block(dense)[names][:, names])
+
+
+def test_poolings_beside_the_mean_and_counts_are_equivariant_too():
+    layer = joint(4, 4, pooling=("mean", "sum", "max", "attention"), counts=True, heads=2)
+    for density in (0.1, 0.6):
+        assert_equivariant(layer, random_array((6, 6), density=density, channels=4), joint=True)
+
+
+def test_a_layer_reads_whether_the_mirrored_cell_was_observed():
+    layer = joint(1, 1, counts=True)
+    layer.zero_weights()
+    layer.terms[-1].weights[1].data.fill_(1.0)  # of the pair's count
+    layer.bias.data.zero_()
+    layer.diagonal_bias.data.zero_()
+    x = ExchangeableArray.of([(0, 1), (1, 0), (0, 2)], [[0.0], [0.0], [5.0]], (3, 3))
+    y = layer(x.to(torch.float64)).values.flatten()
+    assert y[0] == y[1] != y[2]
+
+
+def test_least_squares_is_no_pooling_of_a_joint_layer():
+    with pytest.raises(ValueError, match="'least_squares' is among its poolings"):
+        JointlyExchangeableLinear(2, 2, pooling=("mean", "least_squares"))

@@ -1,24 +1,27 @@
 """Connections: those that send nothing, or take nothing, are closed and shut out nobody."""
 
 import http.client
+import itertools
 import json
 import resource
 import threading
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
+import polars as pl
 import pytest
 
 pytest.importorskip("uvicorn", reason="needs exchangeable[serve]")
 
 from tests.support.attacks import is_closed, open_socket
-from tests.support.service_engine import FILM, MEMBER, until
+from tests.support.service_engine import FILM, FRAME, MEMBER, until
 
 from exchangeable.serve import connections as connections_module
 from exchangeable.serve.access.origins import client_of
 from exchangeable.serve.connections import Connections, count_files
 from exchangeable.serve.limits import LOCAL, Limits
 from exchangeable.serve.server import Address, make_server
+from exchangeable.serve.tables import routes
 
 HALF_HEADERS = b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-slow"
 HALF_BODY = (
@@ -189,3 +192,70 @@ def test_connections_are_fewer_where_few_files_may_be_open(monkeypatch):
     monkeypatch.setattr(connections_module, "count_files", lambda wanted: 400)
     assert Connections(Limits()).slots.places == 80
     assert Connections(Limits(), tables=2).slots.places == 16  # a table's database needs some
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_export_that_is_cut_does_not_pass_for_whole(engine, monkeypatch, kind):
+    monkeypatch.setattr(routes, "_BYTES_PER_PART", 100)
+    plain = routes._export
+
+    def cut(store, kind, headers, call):
+        parts = plain(store, kind, headers, call)
+        yield next(parts)
+        call.end("it took too long")  # as the timer of the call does
+        yield from parts
+
+    monkeypatch.setattr(routes, "_export", cut)
+    with running(engine) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection.request("GET", f"/v1/export?format={kind}")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert int(answer.headers["content-length"]) > 100
+        with pytest.raises(http.client.IncompleteRead):
+            answer.read()
+        connection.close()
+        assert ask(server) == [200, 200]
+
+
+def test_clients_that_read_an_export_slowly_hold_no_transaction(engine, monkeypatch):
+    monkeypatch.setattr(routes, "_BYTES_PER_PART", 100)
+    sent, go_on = threading.Event(), threading.Event()
+    plain, held = routes._export, []
+
+    def slow(store, kind, headers, call):
+        for part in plain(store, kind, headers, call):
+            yield part
+            held.append(store.engine.pool.checkedout())
+            sent.set()
+            go_on.wait(20)
+
+    monkeypatch.setattr(routes, "_export", slow)
+    with running(engine) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection.request("GET", "/v1/export")
+        assert sent.wait(20)
+        go_on.set()
+        content = connection.getresponse().read()
+        connection.close()
+    assert len(pl.read_csv(content)) == len(FRAME)
+    assert len(held) > 1
+    assert not any(held)
+
+
+def test_an_export_that_takes_too_long_to_read_is_given_up(engine, monkeypatch):
+    plain = engine.store.export
+
+    def endless():
+        for frame in itertools.repeat(next(plain())):
+            yield frame
+            threading.Event().wait(0.01)
+
+    monkeypatch.setattr(engine.store, "export", endless)
+    with running(engine, export_seconds=0.2) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection.request("GET", "/v1/export")
+        answer = connection.getresponse()
+        assert answer.status == 503
+        assert "longer than 0.2 seconds" in answer.read().decode()
+        connection.close()

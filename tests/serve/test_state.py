@@ -276,3 +276,102 @@ def test_a_file_in_the_place_of_the_database_is_another_database(tmp_path, opene
     copied.write_bytes((tmp_path / "table.db").read_bytes())
     copied.replace(tmp_path / "table.db")
     assert opened().refresher.state.key != key
+
+
+@pytest.fixture
+def together(tmp_path):
+    """Opens engines on one database beside each other, and closes them in the end."""
+    engines = []
+
+    def open_beside(make=fit, options=OPTIONS):
+        store = Store.open(f"sqlite:///{tmp_path / 'table.db'}")
+        if store.is_empty:
+            store.fill("film-club", Table.of(FRAME))
+        engine = Engine(store, make, State.of(store, options))
+        engines.append(engine)
+        return engine
+
+    yield open_beside
+    for engine in engines:
+        engine.close()
+
+
+def current(*engines):
+    """Wait until engines include all changes."""
+    last = engines[0].store.read_version()
+    until(lambda: all(engine.snapshot.version == last for engine in engines))
+    return last
+
+
+def test_each_of_two_services_goes_on_from_a_state_of_its_own(together):
+    one, two = saved(together()), saved(together())
+    assert one.refresher.state.folder != two.refresher.state.folder
+    one.refresher.put([(("eve", FILM), 5.0)])
+    two.refresher.put([(("zoe", FILM), 4.0)])
+    last = current(one, two)
+    for engine in (one, two):
+        engine.close()
+    again = [together(never), together(never)]
+    assert [engine.snapshot.version for engine in again] == [last, last]
+    assert lists(again[0]) == lists(again[1])
+
+
+def test_a_service_keeps_its_state_while_another_one_starts(together):
+    one = saved(together())
+    one.refresher.put([(("eve", FILM), 5.0)])
+    saved(together())
+    folder = one.refresher.state.folder
+    one.close()
+    again = together(never)
+    assert again.refresher.state.folder == folder
+
+
+def test_services_with_other_models_do_not_take_each_others_state(together):
+    plain = {"model": "bias"}
+    saved(together())
+    saved(together(fit_bias, plain)).close()
+    assert together(never, plain).snapshot.completer.model_name_ == "bias"
+
+
+def test_a_deletion_removes_the_states_of_all_services_from_before_it(together, monkeypatch):
+    one, two = saved(together()), saved(together())
+    stopped = saved(together())
+    stopped.close()
+    engines = (one, two)
+    folders = [engine.refresher.state.folder for engine in (*engines, stopped)]
+    assert len({*folders}) == 3
+    for engine in engines:
+        monkeypatch.setattr(engine.refresher.follower, "look", lambda: None)
+        monkeypatch.setattr(engine.refresher, "make", lambda table: 1 / 0)  # no refresh succeeds
+    one.refresher.delete_member(0, MEMBER)
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_the_state_that_another_service_saved_after_a_deletion_stays(together):
+    one, two = saved(together()), saved(together())
+    version, _ = one.refresher.delete_member(0, MEMBER)
+    until(lambda: one.snapshot.read_version >= version)
+    saved(one)
+    two.refresher.state.remove(version)  # as when its follower brings the deletion late
+    assert one.refresher.state.folder.exists()
+
+
+def test_a_folder_is_free_only_after_what_is_being_saved_is_whole(together, monkeypatch):
+    engine, plain = saved(together()), Completer.save
+    free = []
+
+    def save_while_stopped(self, path):
+        engine.close()
+        beside = State.of(engine.store, OPTIONS)
+        beside.load(1)
+        free.append(beside.folder == engine.refresher.state.folder)
+        beside.close()
+        plain(self, path)
+
+    monkeypatch.setattr(Completer, "save", save_while_stopped)
+    engine.refresher.state.save(1, engine.snapshot.completer)
+    assert free == [False]
+    beside = State.of(engine.store, OPTIONS)
+    assert beside.load(1) is not None
+    assert beside.folder == engine.refresher.state.folder
+    beside.close()

@@ -247,6 +247,7 @@ def test_a_table_is_exported_and_imported_by_call(client, tables):
     answer = client.get("/v1/export")
     assert answer.headers["content-type"] == CSV
     assert answer.headers["content-disposition"] == 'attachment; filename="films.csv"'
+    assert int(answer.headers["content-length"]) == len(answer.content)
     exported = pl.read_csv(answer.content)
     assert exported.sort("member", "film").equals(FRAME.sort("member", "film"))
     parquet = client.get("/v1/export", params={"format": "parquet"}).content
@@ -263,7 +264,7 @@ def test_a_table_is_exported_and_imported_by_call(client, tables):
 
 
 def test_few_files_are_exported_at_the_same_time(client, tables):
-    """Each holds a connection to the database for as long as its client takes to read it."""
+    """Each takes a temporary file for as long as its client takes to read it."""
     for _ in range(Limits().uploads):
         tables.upload_slots.take("")
     refused = client.get("/v1/export")

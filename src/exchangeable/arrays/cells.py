@@ -45,6 +45,8 @@ class Cells:
     shape: tuple[int, ...]  # (N_1, ..., N_D)
     scale: Scale = REAL
     times: Floats | None = None  # (E,), NaN where a cell has none
+    joint: bool = False
+    """Whether both axes are one set of members."""
 
     @classmethod
     def of(cls, index: Any, values: Any, shape: tuple[int, ...], scale: Scale = REAL) -> Cells:

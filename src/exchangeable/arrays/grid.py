@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from exchangeable.arrays.groups import Axes, Groups, check_axes
+from exchangeable.arrays.groups import Axes, Diagonal, Grouping, Groups, check_axes
 from exchangeable.arrays.support import Support
 from exchangeable.runtime.cache import cached_property
 
@@ -49,10 +49,18 @@ class Grid:
     def order(self) -> int:
         return len(self.shape)
 
-    def groups(self, axes: Axes) -> GridGroups:
-        """Return the groups of cells that agree on ``axes``."""
-        check_axes(axes, self.order)
-        return GridGroups(self.shape, axes, self.device)
+    @property
+    def joint(self) -> Support:
+        """The cells as those of a joint matrix, which are listed."""
+        every = torch.ones(self.shape, dtype=torch.bool, device=self.device)
+        return Support(every.nonzero(), self.shape).joint
+
+    def groups(self, grouping: Grouping) -> GridGroups:
+        """Return the groups of cells that agree on some axes."""
+        if isinstance(grouping, Diagonal):
+            raise ValueError("the diagonal is of listed cells, but these are a full grid")
+        check_axes(grouping, self.order)
+        return GridGroups(self.shape, grouping, self.device)
 
 
 AnyCells = Support | Grid

@@ -18,6 +18,24 @@ if TYPE_CHECKING:
     from exchangeable.kernels import Runs
 
 Axes = tuple[int, ...]
+PAIR: Axes = (0, 1)
+"""Both axes of a joint matrix: its pairs of members, in one direction."""
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Grouping of the cells on the diagonal of a joint matrix by some axes; no others write."""
+
+    axes: Axes
+
+
+Grouping = Axes | Diagonal
+"""How cells are grouped: all of them by some axes, or those on the diagonal alone."""
+
+
+def axes_of(grouping: Grouping) -> Axes:
+    """Return the axes that the members of a group agree on."""
+    return grouping.axes if isinstance(grouping, Diagonal) else grouping
 
 
 def proper_subsets(order: int) -> tuple[Axes, ...]:
@@ -118,20 +136,28 @@ class GroupIndex:
 
     One axis makes one group per member, empty ones included. Two axes or more (of an array
     of higher order) make one group per observed combination, and a last group that stays
-    empty: the one that unobserved combinations read.
+    empty: the one that unobserved combinations read. In a joint matrix, whose axes are one
+    set, so do the pairs of members, as each cell reads the mirrored one.
     """
 
     shape: tuple[int, ...]
     keys: Mapping[Axes, Tensor]  # keys of the observed combinations, ascending: (G - 1,) each
 
     @classmethod
-    def of(cls, index: Tensor, shape: tuple[int, ...]) -> GroupIndex:
+    def of(cls, index: Tensor, shape: tuple[int, ...], *, joint: bool = False) -> GroupIndex:
         """Number the groups of the cells of ``index`` (E, D)."""
         several = [axes for axes in proper_subsets(len(shape)) if len(axes) > 1]
+        several += [PAIR] if joint else []
         return cls(shape, {axes: group_keys(index, axes, shape).unique() for axes in several})
 
-    def number(self, axes: Axes) -> int:
-        """Return the number of groups on ``axes``, the empty one of combinations included."""
+    @property
+    def joint(self) -> bool:
+        """Whether both axes of the matrix are one set, so that its pairs are numbered too."""
+        return len(self.shape) == len(PAIR) and PAIR in self.keys
+
+    def number(self, grouping: Grouping) -> int:
+        """Return the number of groups, the empty one of combinations included."""
+        axes = axes_of(grouping)
         if len(axes) > 1:
             return len(self.keys[axes]) + 1
         return self.shape[axes[0]] if axes else 1
@@ -154,7 +180,7 @@ class GroupIndex:
 
     def extended(self, index: Tensor, shape: tuple[int, ...]) -> GroupIndex:
         """Return the index with the cells of ``index`` added, in an array of ``shape``."""
-        added = GroupIndex.of(index, shape)
+        added = GroupIndex.of(index, shape, joint=self.joint)
         keys = {
             axes: torch.cat([self._renumbered(axes, shape), added.keys[axes]]).unique()
             for axes in self.keys
@@ -167,8 +193,9 @@ class GroupIndex:
         keys = {axes: key[:0] if axis in axes else key for axes, key in self.keys.items()}
         return GroupIndex(shape, keys)
 
-    def positions_in(self, later: GroupIndex, axes: Axes) -> Tensor:
-        """Number in ``later`` of each group on ``axes``, the empty one left out: (G,)."""
+    def positions_in(self, later: GroupIndex, grouping: Grouping) -> Tensor:
+        """Number in ``later`` of each group, the empty one left out: (G,)."""
+        axes = axes_of(grouping)
         if len(axes) > 1:
             return locate(later.keys[axes], self._renumbered(axes, later.shape))
         return torch.arange(self.number(axes))

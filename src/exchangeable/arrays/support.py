@@ -25,7 +25,17 @@ from exchangeable.arrays.checks import (
     format_shape,
     to_tensor,
 )
-from exchangeable.arrays.groups import Axes, GroupIndex, Groups, check_axes, group_keys, locate
+from exchangeable.arrays.groups import (
+    PAIR,
+    Axes,
+    Diagonal,
+    GroupIndex,
+    Grouping,
+    Groups,
+    check_axes,
+    group_keys,
+    locate,
+)
 from exchangeable.runtime.cache import cached_property
 
 if TYPE_CHECKING:
@@ -50,7 +60,7 @@ class Support:
     """Mask of the observed cells, which write; the others only read. None: all write."""
     unmasked: Support | None = field(default=None, repr=False)
     """The same cells without the mask: their groups are sorted once for all masks."""
-    _groups: dict[Axes, Groups] = field(default_factory=dict, init=False, repr=False)
+    _groups: dict[Grouping, Groups] = field(default_factory=dict, init=False, repr=False)
     _parts: dict[tuple[int, int], Support] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -94,22 +104,59 @@ class Support:
         """The numbering of the groups that these cells form."""
         return self.numbering or GroupIndex.of(self.index, self.shape)
 
-    def groups(self, axes: Axes) -> Groups:
-        """Return the groups of cells that agree on ``axes``: ``()`` one for all, ``(0,)`` the rows.
+    def groups(self, grouping: Grouping) -> Groups:
+        """Return the groups of cells that agree on some axes: ``()`` one for all, ``(0,)`` rows.
 
-        On all axes every cell is a group of its own.
+        On all axes every cell is a group of its own; in a joint matrix it is that of its pair.
         """
-        if axes not in self._groups:
-            self._groups[axes] = self._partition(axes)
-        return self._groups[axes]
+        if grouping not in self._groups:
+            self._groups[grouping] = self._partition(grouping)
+        return self._groups[grouping]
 
-    def _partition(self, axes: Axes) -> Groups:
+    def _partition(self, grouping: Grouping) -> Groups:
+        if isinstance(grouping, Diagonal):
+            writers = self.on_diagonal
+            writers = writers if self.writers is None else writers & self.writers
+            return (self.unmasked or self).groups(grouping.axes).with_writers(writers)
+        axes = grouping
         check_axes(axes, self.order)
-        if len(axes) == self.order > 1:
+        if len(axes) == self.order > 1 and not self.group_index.joint:
             return Groups(torch.arange(len(self), device=self.index.device), len(self))
         if self.unmasked is not None and self.writers is not None:
             return self.unmasked.groups(axes).with_writers(self.writers)
         return self.group_index.groups(self.index, axes, local_groups=self.local_groups)
+
+    @cached_property
+    def joint(self) -> Support:
+        """The same cells of a joint matrix, whose axes are one set, with their pairs numbered."""
+        if self.group_index.joint:
+            return self
+        if self.unmasked is not None and self.writers is not None:
+            return self.unmasked.joint.with_writers(self.writers)
+        return self._derived(
+            self.index, numbering=GroupIndex.of(self.index, self.shape, joint=True)
+        )
+
+    @cached_property
+    def mirrored(self) -> Support:
+        """The cells (j, i) of a joint matrix for (i, j), to read the groups of these."""
+        if self.unmasked is not None:
+            return self.unmasked.mirrored
+        return self._derived(self.index.flip(1))
+
+    @cached_property
+    def on_diagonal(self) -> Tensor:
+        """Which cells of a joint matrix are of a member with itself: (E,)."""
+        if self.unmasked is not None:
+            return self.unmasked.on_diagonal
+        return self.index[:, 0] == self.index[:, 1]
+
+    @cached_property
+    def meets_diagonal(self) -> bool:
+        """Whether any cell is on the diagonal."""
+        if self.unmasked is not None:
+            return self.unmasked.meets_diagonal
+        return bool(self.on_diagonal.any())
 
     def with_writers(self, writers: Tensor) -> Support:
         """Return the same cells, of which those in the mask write and the others only read."""
@@ -147,6 +194,9 @@ class Support:
         for axes, numbers in groups.items():
             ids = torch.searchsorted(numbers, self.groups(axes).ids)
             support._groups[axes] = Groups(ids, len(numbers))
+        if PAIR in groups and self.group_index.joint:
+            ids = torch.searchsorted(groups[PAIR], self.mirrored.groups(PAIR).ids)
+            support.mirrored._groups[PAIR] = Groups(ids, len(groups[PAIR]))
         return support
 
     def _derived(self, index: Tensor, **changed: Any) -> Support:

@@ -274,7 +274,7 @@ def fit_completer(
 
     output.line(*table.found)
     with progress_bar(processes) as progress:
-        completer = Completer(model, seed=seed, device=device, memory=memory)
+        completer = Completer(model, seed=seed, device=device, memory=memory, joint=table.joint)
         completer.fit_table(
             table, features=features, progress=progress, processes=processes or ALONE
         )

@@ -11,10 +11,10 @@ from typing import Any
 from exchangeable.errors import InputError
 from exchangeable.runtime.phrases import did_you_mean
 
-LIMITS = ("body", "waiting", "calls", "writes", "share", "seconds", "call-seconds", "cells",
-          "effects")  # fmt: skip
+LIMITS = ("body", "waiting", "calls", "writes", "share", "seconds", "call-seconds",
+          "export-seconds", "cells", "effects")  # fmt: skip
 """Limits of a table that a file may set; those of files and connections are the service's."""
-_FRACTIONS = ("share", "seconds", "call-seconds")
+_FRACTIONS = ("share", "seconds", "call-seconds", "export-seconds")
 _FIELDS = ("source", "model", "features", "read-only", "limits")
 
 

@@ -37,14 +37,14 @@ def export_table(
     from exchangeable.runtime.files import whole_file
     from exchangeable.storage import interchange
 
-    kinds = {".csv": interchange.csv_parts, ".parquet": interchange.parquet_parts}
-    if out.suffix.lower() not in kinds:
+    write = interchange.WRITERS.get(out.suffix.lower().removeprefix("."))
+    if write is None:
         raise InputError(
             f"{out}: the name must end in .csv or .parquet, but ends in {out.suffix!r}"
         )
     check_writable(out, force)
     with _open(db, table) as store, whole_file(out) as target, target.open("wb") as file:
-        file.writelines(kinds[out.suffix.lower()](store.export()))
+        write(store.export(), file)
     typer.echo(f"{out}: all cells of {store.name}")
 
 

@@ -66,6 +66,10 @@ Wide = Annotated[
     bool | None,
     typer.Option("--wide/--long", help="Whether the table has a column for each second member."),
 ]
+Joint = Annotated[
+    bool,
+    typer.Option("--joint", help="Both axes are one set of members, as in a graph."),
+]
 AtLeast = Annotated[
     float | None,
     typer.Option(help="Take cells of this value or more as positives, and leave out the others."),
@@ -128,11 +132,13 @@ _FIELDS: dict[str, tuple[Any, Any]] = {
     "decimal": (Decimal, None),
     "encoding": (Encoding, None),
     "wide": (Wide, None),
+    "joint": (Joint, False),
 }
 _SWITCHES = {
     "header": ("--header", "--no-header"),
     "skip_bad_lines": ("--skip-bad-lines",),
     "wide": ("--wide", "--long"),
+    "joint": ("--joint",),
 }
 """Options without a value: what is written for True, and for False."""
 

@@ -210,6 +210,12 @@ def _choose(store: Store, chosen: Configuration) -> Sequence[TableSetting]:
     return chosen.tables
 
 
+def _check_separate(name: str, *, joint: bool) -> None:
+    """Raise unless the axes of a table are two sets, as those that a database keeps."""
+    if joint:
+        raise InputError(f"{name}: the service keeps tables of separate axes, but this is joint")
+
+
 def prepare_store(
     store: Store,
     table: str | None,
@@ -235,6 +241,7 @@ def prepare_store(
             f"{store.location} holds {store.facts.source}, but {name} is to be served: give "
             f"another database with --db, or another name, as in other={name}"
         )
+    _check_separate(name, joint=options.joint)
     source = name if store.is_empty else store.facts.source
     data: Table | None = None
     if saved if store.is_empty else store.facts.completer:
@@ -247,6 +254,7 @@ def prepare_store(
                 f"{source} is a saved completer: it takes no options for table, features or model"
             )
         completer = Completer.load(source, device=device)
+        _check_separate(source, joint=completer.table_.joint)
         make, data = saved_completer_factory(completer, source), completer.table_
     else:
         make = completer_factory(model, seed, device, units=options.units)

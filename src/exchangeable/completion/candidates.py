@@ -59,6 +59,12 @@ class Recommendations:
         """Return the list of one of the members that were asked for."""
         return self.take(np.flatnonzero(self.member == place))
 
+    def without_diagonal(self, n: int) -> Recommendations:
+        """Leave out cells of a member with itself, and keep the first ``n`` of each member."""
+        rows = np.flatnonzero(self.cells[:, 0] != self.cells[:, 1])
+        member = self.member[rows]  # one after the other
+        return self.take(rows[np.arange(len(rows)) - np.searchsorted(member, member) < n])
+
     @classmethod
     def joined(cls, axis: int, parts: list[Recommendations]) -> Recommendations:
         """Join the lists of several members."""

@@ -49,8 +49,10 @@ class Completer(Answers):
     comparison; ``notes_`` has the errors of all. ``memory`` limits what models may take to read a
     table, as in ``"4GB"``. ``units`` are those that real numbers are read in: ``"plain"``,
     ``"log"``, or the name of an axis whose members are different quantities; by default what suits
-    the values, and ``notes_`` says so. With ``verbose`` progress and notes are printed on standard
-    error; without it the logger ``exchangeable`` has them, at DEBUG and INFO.
+    the values, and ``notes_`` says so. The axes of a ``joint`` table are one set of members, as in
+    a graph: they share their labels, and a cell may be of a member with itself. With ``verbose``
+    progress and notes are printed on standard error; without it the logger ``exchangeable`` has
+    them, at DEBUG and INFO.
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])
@@ -70,6 +72,7 @@ class Completer(Answers):
         training: TrainingConfig | None = None,
         memory: str | float | None = None,
         units: str | None = None,
+        joint: bool = False,
         verbose: bool = False,
     ) -> None:
         self.model = model
@@ -81,6 +84,7 @@ class Completer(Answers):
         self.training = training
         self.memory = memory
         self.units = units
+        self.joint = joint
         self.verbose = verbose
 
     def fit(
@@ -104,7 +108,11 @@ class Completer(Answers):
         where more than two are meant.
         """
         cells, values = check_input(X, y)
-        options: dict[str, Any] = {"scale": self.scale, "duplicates": self.duplicates}
+        options: dict[str, Any] = {
+            "scale": self.scale,
+            "duplicates": self.duplicates,
+            "joint": bool(self.joint),
+        }
         table = Table.of(cells, values, axes=axes, times=times, **options)
         return self.fit_table(table, features=features, progress=progress)
 

@@ -19,10 +19,23 @@ _ROWS_PER_CHUNK = 1024
 
 def member_factors(fitted: Fitted, axis: int) -> dict[str, pl.Series]:
     """Return labels and vectors of the members of an axis, as columns."""
-    vectors = fitted.predictor.factors()[axis]
+    vectors = member_vectors(fitted, axis)
     vocabulary = fitted.table.vocabularies[axis]
     labels = {fitted.table.axes[axis]: vocabulary.decode(np.arange(len(vocabulary)))}
     return labels | {f"factor {k}": pl.Series(v) for k, v in enumerate(vectors.T, start=1)}
+
+
+def member_vectors(fitted: Fitted, axis: int) -> Floats:
+    """Return the vectors of the members of an axis: (N, k).
+
+    A member of a joint table is on both axes, and has the vectors of both in one, at equal lengths.
+    """
+    by_axis = fitted.predictor.factors()
+    if not fitted.table.joint:
+        return by_axis[axis]
+    lengths = [np.sqrt(np.square(each).sum(axis=1).mean()) for each in by_axis]
+    pairs = zip(by_axis, lengths, strict=True)
+    return np.concatenate([each / max(size, _MIN_LENGTH) for each, size in pairs], axis=1)
 
 
 def similar_members(fitted: Fitted, member: Any, n: int, axis: int) -> dict[str, pl.Series]:
@@ -31,7 +44,7 @@ def similar_members(fitted: Fitted, member: Any, n: int, axis: int) -> dict[str,
     name, vocabulary = fitted.table.axes[axis], fitted.table.vocabularies[axis]
     column_of_label(name, member)  # raises if it is a list
     code = int(encode_members(fitted.table, axis, member)[0])
-    vectors = fitted.predictor.factors()[axis]
+    vectors = member_vectors(fitted, axis)
     lengths = np.linalg.norm(vectors, axis=1)
     products = vectors @ vectors[code]
     cosines = products / np.maximum(lengths * lengths[code], _MIN_LENGTH**2)
@@ -49,8 +62,8 @@ def factor_frame(fitted: Fitted, neighbours: int = 3) -> pl.DataFrame:
     if neighbours < 0:
         raise InputError(f"neighbours must be 0 or more, but are {neighbours}")
     table, blocks = fitted.table, []
-    for axis, name in enumerate(table.axes):
-        vectors = fitted.predictor.factors()[axis]
+    for axis, name in enumerate(table.axes[: 1 if table.joint else None]):
+        vectors = member_vectors(fitted, axis)
         members = table.vocabularies[axis].decode(np.arange(table.shape[axis]))
         labels = [str(label) for label in members]
         near = nearest(vectors, neighbours)

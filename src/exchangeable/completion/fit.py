@@ -14,6 +14,7 @@ from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines import BASELINES
 from exchangeable.completion.select import candidates_for, compare_models, predict_and_rank
 from exchangeable.data.features import TableFeatures, with_described_members
+from exchangeable.data.joint import share_features
 from exchangeable.data.negatives import observed_cells, ranked_cells
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
@@ -148,6 +149,7 @@ class Fitted:
 
 def fit(request: FitRequest) -> Fitted:
     """Fit the chosen model to the table."""
+    request = replace(request, features=share_features(request.table, request.features))
     table = with_described_members(request.table, request.features).in_label_order()
     if len(table) == 0:
         raise InputError("cells with a value are needed, but the table has none")

@@ -22,9 +22,11 @@ from exchangeable.values.scale import Scale
 def table_without_members(table: Table, axis: int, codes: Index) -> Table:
     """Return the table without some members of an axis, and without their cells."""
     forgotten = np.isin(np.arange(table.shape[axis]), codes)
-    rows = ~forgotten[table.index[:, axis]]
+    axes = range(table.order) if table.joint else [axis]  # a member of a joint table is on both
+    rows = ~np.any([forgotten[table.index[:, one]] for one in axes], axis=0)
     stay = _members_that_stay(table, rows)
-    stay[axis] &= ~forgotten
+    for one in axes:
+        stay[one] = stay[one] & ~forgotten
     return _take(table, rows, stay)
 
 
@@ -42,8 +44,10 @@ def _members_that_stay(table: Table, rows: Mask) -> list[Mask]:
     there. One that never had a row was named for itself.
     """
     stay = []
-    for column, size in zip(table.index.T, table.shape, strict=True):
-        before, after = (np.bincount(c, minlength=size) > 0 for c in (column, column[rows]))
+    for axis, size in enumerate(table.shape):
+        own = slice(None) if table.joint else slice(axis, axis + 1)  # one set has cells on both
+        columns = table.index[:, own].ravel(), table.index[rows, own].ravel()
+        before, after = (np.bincount(column, minlength=size) > 0 for column in columns)
         stay.append(after | ~before)
     return stay
 

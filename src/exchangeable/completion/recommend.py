@@ -208,12 +208,30 @@ def _find_best(
     if query.exposure:
         bonus = _bonus(query.exposure, exposure or fitted.exposure, fitted.cells)
     if isinstance(predictor, RankingPredictor) and axis == 0:
-        unseen = not query.include_seen
-        return find_best_by_ranker(predictor, candidates, codes, query.n, unseen=unseen)
+        unseen, without = not query.include_seen, table.leaves_out_diagonal
+        found = find_best_by_ranker(predictor, candidates, codes, query.n + without, unseen=unseen)
+        return found.without_diagonal(query.n) if without else found
     cells_of: Callable[[Index], Index] | None = None
-    if not query.include_seen:
-        cells_of = partial(fitted.cells_of_members, axis) if seen is None else lambda _: seen
+    if seen is not None:
+        cells_of = None if query.include_seen else lambda _: seen
+    elif not query.include_seen or table.leaves_out_diagonal:
+        cells_of = partial(_cells_left_out, fitted, axis, include_seen=query.include_seen)
     return find_best(predictor, candidates, codes, query.n, cells_of, bonus)
+
+
+def _cells_left_out(fitted: Fitted, axis: int, codes: Index, *, include_seen: bool) -> Index:
+    """Return the cells of members (B,) that are not listed, with places among these on their axis.
+
+    They are those observed, unless seen ones are included, and those of members of a joint table
+    with themselves, unless the table has some of these.
+    """
+    observed = fitted.cells_of_members(axis, codes[: 0 if include_seen else None])
+    if not fitted.table.leaves_out_diagonal:
+        return observed
+    known = np.flatnonzero(codes >= 0)
+    own = np.stack([codes[known]] * 2, axis=1)
+    own[:, axis] = known
+    return np.concatenate([observed, own])
 
 
 def _bonus(exposure: float, chances: RankingPredictor, cells: Cells) -> Callable[[Index], Floats]:

@@ -33,7 +33,7 @@ from exchangeable.values.scale import Scale
 
 _PARAMS = (
     *("model", "seed", "scale", "duplicates", "validation", "training", "memory", "units"),
-    "verbose",
+    *("joint", "verbose"),
 )
 
 
@@ -57,6 +57,7 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
             "native": table.native,
             "time": table.time_name,
             "units": table.units,
+            "joint": table.joint,
         },
         "features": features_to_json(fitted.features),
         "notes": list(fitted.notes),
@@ -172,6 +173,7 @@ def _read_table(
         time_name=config.get("time"),
         native=config["native"],
         units=config.get("units"),
+        joint=bool(config.get("joint", False)),
     )
     cells = Cells(
         tensors["cells.index"].numpy(),
@@ -179,6 +181,7 @@ def _read_table(
         table.shape,
         _scale_of_json(config["cells scale"]),
         _numpy_or_none(tensors.get("cells.times")),
+        table.joint,
     )
     _check_index(table)
     _check_index(cells)
@@ -228,7 +231,7 @@ def features_to_json(features: TableFeatures) -> list[dict[str, Any] | None]:
 def _read_params(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of the constructor."""
     # Older folders have none of these.
-    params = {"memory": None, "units": None, "verbose": False, **stored}
+    params = {"memory": None, "units": None, "joint": False, "verbose": False, **stored}
     if params["training"] is not None:
         params["training"] = TrainingConfig(**params["training"])
     if set(params) != set(_PARAMS):

@@ -144,6 +144,8 @@ class CandidateCells:
             _check_compared(len(rows), len(columns))
             allowed = np.ones(table.shape, dtype=np.bool_)
             allowed[observed[:, 0], observed[:, 1]] = False
+            if table.leaves_out_diagonal:
+                np.fill_diagonal(allowed, False)
             return cls(rows, columns, allowed)
         index = encode_queries(table, among, known=True)
         (rows, row), (columns, column) = (np.unique(c, return_inverse=True) for c in index.T)

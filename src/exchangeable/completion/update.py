@@ -14,6 +14,7 @@ from exchangeable.completion.inputs import check_columns
 from exchangeable.data.column_roles import match_axes
 from exchangeable.data.features import TableFeatures
 from exchangeable.data.frames import frame_of
+from exchangeable.data.joint import share_features, with_more_members
 from exchangeable.data.negatives import draw_negatives_beside, observed_cells, ranked_cells
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
@@ -51,8 +52,8 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
     """
     table = fitted.table
     columns = [v.decode(added.index[:, a]) for a, v in enumerate(added.vocabularies)]
-    pairs = zip(table.vocabularies, columns, strict=True)
-    vocabularies = tuple(vocabulary.with_more(column) for vocabulary, column in pairs)
+    vocabularies = with_more_members(table.vocabularies, columns, joint=table.joint)
+    features = share_features(table, features)
     has_value = added.is_observed
     codes = [v.encode(column) for v, column in zip(vocabularies, columns, strict=True)]
     index, values = np.stack(codes, axis=1)[has_value], added.values[has_value]
@@ -61,7 +62,7 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
     table.scale.check(values)
     check_size(values)
     shape = tuple(len(vocabulary) for vocabulary in vocabularies)
-    before = Cells(table.index, table.values, table.shape, table.scale, table.times)
+    before = Cells(table.index, table.values, table.shape, table.scale, table.times, table.joint)
     observed = table.is_observed  # rows without a value were queries, which are predicted
     if not observed.all():
         before = before.take(observed)
@@ -220,5 +221,6 @@ def _merge(cells: Cells, new: Cells) -> tuple[Cells, Index]:
         shape,
         cells.scale,
         times,
+        cells.joint,
     )
     return everything, positions

@@ -25,6 +25,7 @@ from exchangeable.data.doubts import (
 )
 from exchangeable.data.duplicates import Rows, merge_duplicates
 from exchangeable.data.frames import frame_of, parse_times, times_of, with_times, with_values
+from exchangeable.data.joint import check_joint_axes, share_vocabulary
 from exchangeable.data.numerals import Numerals, may_have_thousands_points
 from exchangeable.data.options import Duplicates, TableOptions
 from exchangeable.data.other_columns import OtherColumns
@@ -270,6 +271,8 @@ def _build(
         )
     if columns.rows == 0:
         raise InputError(f"{columns.name}: rows are needed, but there are none")
+    if options.joint:
+        check_joint_axes(roles.axes)
     index = np.empty((len(roles.axes), columns.rows), dtype=np.int64).T
     numbering = [partial(columns.labels, axis, index[:, a]) for a, axis in enumerate(roles.axes)]
     if columns.rows < MIN_PARALLEL_ROWS:
@@ -282,6 +285,9 @@ def _build(
             vocabularies = tuple(future.result() for future in futures)
     if values is None:
         values = np.ones(columns.rows)
+    if options.joint:
+        from_text = columns.file is not None
+        vocabularies, index = share_vocabulary(vocabularies, index, from_text=from_text)
     suspected = suspect_wide(roles, options, vocabularies, columns.rows)
     advice = f"{WIDE_CASE}, choose wide=True, otherwise " if suspected else ""
     rows, source, values, merge_notes = merge_duplicates(
@@ -299,6 +305,7 @@ def _build(
         time_name=roles.time,
         native=native,
         units=options.units,
+        joint=options.joint,
         categories={
             axis: columns.types[axis]
             for axis in roles.axes

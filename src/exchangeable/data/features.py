@@ -309,5 +309,7 @@ def with_described_members(table: Table, frames: Mapping[str, Any] | None) -> Ta
         axis = table.axes.index(name)
         frame, _ = frame_of(data)
         if frame.columns and (vocabularies[axis].encode(frame[:, 0]) != UNKNOWN).any():
-            vocabularies[axis] = vocabularies[axis].with_more(frame[:, 0])
+            larger = vocabularies[axis].with_more(frame[:, 0])
+            vocabularies = [larger] * 2 if table.joint else vocabularies
+            vocabularies[axis] = larger
     return replace(table, vocabularies=tuple(vocabularies))

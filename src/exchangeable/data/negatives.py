@@ -22,16 +22,22 @@ def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
     index, values = table.index[rows], table.values[rows]
     if table.scale.kind != "positives":
         times = None if table.times is None else table.times[rows]
-        return Cells(index, values, table.shape, table.scale, times), table.found
+        cells = Cells(index, values, table.shape, table.scale, times, table.joint)
+        return cells, table.found
     # Nothing was observed of members without a cell, not even what they left out.
     members = [np.flatnonzero(np.bincount(index[:, axis])) for axis in range(table.order)]
     draws = np.random.default_rng(seed)
+    if table.joint:
+        members = [np.union1d(*members)] * 2
     negatives = draw_negatives_among(members, index, table.shape, len(index), draws)
+    if table.leaves_out_diagonal:
+        negatives = negatives[negatives[:, 0] != negatives[:, 1]]
     cells = Cells(
         np.concatenate([index, negatives]),
         np.concatenate([np.ones(len(index)), np.zeros(len(negatives))]),
         table.shape,
         Scale("binary", (0.0, 1.0)),
+        joint=table.joint,
     )
     note = (
         f"only positives were observed, and {format_count(len(negatives), 'negative')} drawn among "
@@ -43,7 +49,8 @@ def observed_cells(table: Table, seed: int) -> tuple[Cells, tuple[str, ...]]:
 def ranked_cells(table: Table) -> Cells:
     """Return the positives of a table with their strengths, as rankers read them."""
     rows = table.is_observed
-    return Cells(table.index[rows], table.values[rows], table.shape, Scale("binary", (0.0, 1.0)))
+    binary = Scale("binary", (0.0, 1.0))
+    return Cells(table.index[rows], table.values[rows], table.shape, binary, joint=table.joint)
 
 
 def draw_negatives(

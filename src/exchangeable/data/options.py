@@ -46,6 +46,8 @@ class TableOptions:
     """The decimal mark of values, a point or a comma."""
     wide: bool | None = None
     """Whether columns, but the first, are members of the other axis; None: where that is plain."""
+    joint: bool = False
+    """Whether both axes are one set of members, as in a graph."""
     encoding: str | None = None
     """The encoding of a text file; by default UTF-8, or UTF-16 if a byte-order mark says so."""
 

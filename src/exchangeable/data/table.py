@@ -64,6 +64,8 @@ class Table:
     """The other columns of the input, if values are missing and rows are as they came."""
     units: str | None = None
     """Units that models read real numbers in, where they were named: plain, log or an axis."""
+    joint: bool = False
+    """Whether both axes are one set of members, with one vocabulary."""
     wide: WideForm | None = field(default=None, repr=False)
     """The form of the input, if it had a column for each member of the second axis."""
     categories: Mapping[str, pl.DataType] = field(default_factory=dict, repr=False)
@@ -86,12 +88,14 @@ class Table:
         encoding: str | None = None,
         wide: bool | None = None,
         units: str | None = None,
+        joint: bool = False,
     ) -> Table:
         """Read a file: delimited text, Parquet, Excel or JSON, plain, gzip or zip.
 
         Columns may be given by name, or by number from 1. ``axes`` are the label columns, and
         ``missing`` further texts or numbers that stand for a missing value. A ``wide`` table has a
-        row for each member of one axis and a column for each of the other.
+        row for each member of one axis and a column for each of the other. Both axes of a
+        ``joint`` table are one set, as in a graph.
         """
         from exchangeable.data import build
 
@@ -109,6 +113,7 @@ class Table:
             encoding=encoding,
             wide=wide,
             units=units,
+            joint=joint,
         )
         return build.table_from_file(path, options)
 
@@ -127,11 +132,12 @@ class Table:
         decimal: str | None = None,
         wide: bool | None = None,
         units: str | None = None,
+        joint: bool = False,
     ) -> Table:
         """Convert a pandas, polars or pyarrow frame, a numpy array (R, D) or a scipy sparse matrix.
 
         With ``values`` every column of ``data`` is an axis. ``times`` may be one per row, or a
-        column that ``time`` names.
+        column that ``time`` names. Both axes of a ``joint`` table are one set, as in a graph.
         """
         from exchangeable.data import build
 
@@ -145,6 +151,7 @@ class Table:
             decimal=decimal,
             wide=wide,
             units=units,
+            joint=joint,
         )
         return build.table_from_frame(data, values, options, times)
 
@@ -188,6 +195,11 @@ class Table:
         rows = self.is_observed
         return Cells(self.index[rows], self.values[rows], self.shape, self.scale).to_array()
 
+    @cached_property
+    def leaves_out_diagonal(self) -> bool:
+        """Whether both axes are one set, and no cell of a member with itself has a value."""
+        return self.joint and not (self.index[:, 0] == self.index[:, 1])[self.is_observed].any()
+
     def prediction_columns(self, others: Iterable[str] = ()) -> tuple[str, str, str]:
         """Name the columns of a prediction: its value, and the ends of its interval.
 
@@ -214,9 +226,9 @@ class Table:
         kept = self.take(chosen)
         vocabularies, columns = [], []
         for vocabulary, codes in zip(self.vocabularies, kept.index.T, strict=True):
-            members, numbers = np.unique(codes, return_inverse=True)
+            members = np.unique(kept.index if self.joint else codes)
             vocabularies.append(Vocabulary(vocabulary.decode(members)))
-            columns.append(numbers)
+            columns.append(np.searchsorted(members, codes))
         note = f"{format_count(len(chosen), 'cell')} of {least:g} or more, taken as positives"
         return replace(
             kept,

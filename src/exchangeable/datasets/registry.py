@@ -9,12 +9,17 @@ from functools import partial
 from exchangeable.datasets import (
     affinities,
     checkins,
+    classics,
+    coat,
     film_club,
+    language_models,
     lastfm,
     monti,
     movielens,
     movietweetings,
     netflix,
+    relations,
+    traffic,
 )
 from exchangeable.datasets.source import Dataset, Source
 from exchangeable.errors import InputError
@@ -55,6 +60,25 @@ DATASETS: Mapping[str, Entry] = {
     **{
         name: Entry(source, partial(checkins.load_checkins, name))
         for name, source in checkins.SOURCES.items()
+    },
+    "coat": Entry(coat.COAT, coat.load_coat),
+    "insteval": Entry(classics.INSTEVAL, classics.load_insteval),
+    "verbal-aggression": Entry(classics.VERBAL_AGGRESSION, classics.load_verbal_aggression),
+    "moods": Entry(classics.MOODS, classics.load_moods),
+    "big-five": Entry(classics.BIG_FIVE, classics.load_big_five),
+    "ability": Entry(classics.ABILITY, classics.load_ability),
+    "republican-votes": Entry(classics.REPUBLICAN_VOTES, classics.load_republican_votes),
+    **{
+        name: Entry(source, partial(language_models.load_language_models, name))
+        for name, source in language_models.SOURCES.items()
+    },
+    **{
+        name: Entry(city.source, partial(traffic.load_traffic, name))
+        for name, city in traffic.CITIES.items()
+    },
+    **{
+        name: Entry(source, partial(relations.load_relations, name))
+        for name, source in relations.SOURCES.items()
     },
 }
 

@@ -42,7 +42,7 @@ class Source:
     archive: str | None = None
     """Path of its archive below the data folder, if it comes in one."""
     urls: Mapping[str, str] = field(default_factory=dict)
-    """URL of each file, by its path below the data folder."""
+    """URL of each file, by its path below the data folder; empty if it cannot be downloaded."""
     main: str | None = None
     """A file that is there if the archive was unpacked."""
 
@@ -91,7 +91,7 @@ class Source:
             _read_checked(target, path)
             return target
         url = self.urls.get(path)
-        if url is None:
+        if not url:
             raise InputError(
                 f"{self.name}: {path} is not there and cannot be downloaded; get it from "
                 f"{self.page} and put it into {_target_folder(path)}"

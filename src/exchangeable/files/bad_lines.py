@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from exchangeable.files.encoding import decode
 from exchangeable.files.source import read_all
-from exchangeable.files.text import Layout, TextFile
+from exchangeable.files.text import MAX_FIELD, Layout, TextFile
 
 _LONE_RETURN = re.compile("\r(?!\n)")
 _RETURN = "\ue00d"  # replaces a lone return while records are counted; of the private-use area
@@ -121,7 +121,7 @@ def _count_fields(raw: pl.Series, layout: Layout) -> tuple[pl.Series, pl.Series]
 
 def _records(file: TextFile, strict: bool = False) -> Any:
     """Return a reader that counts lines; slow, and only used to say where something is wrong."""
-    csv.field_size_limit(2**31 - 1)
+    csv.field_size_limit(MAX_FIELD)
     # The reader refuses a carriage return inside a field, where polars does not.
     text = io.StringIO(_LONE_RETURN.sub(_RETURN, _decode(file)), newline="")
     delimiter = file.layout.inner

@@ -18,7 +18,9 @@ from exchangeable.runtime.phrases import did_you_mean
 Source = Path | bytes
 
 START = 65536
-"""Bytes at the start of a file that decide how it is read."""
+"""Bytes at the start of a file that decide how it is read, if they hold two rows."""
+MAX_START = 4 * 2**20
+"""Bytes within which the first two rows must end."""
 _MAX_NEIGHBOURS = 1000  # files of a folder that a misspelt name is compared with
 
 
@@ -43,12 +45,12 @@ def open_bytes(name: str, content: bytes) -> bytes:
         return content if unpacked is None else unpacked
 
 
-def read_start(source: Source) -> bytes:
+def read_start(source: Source, size: int = START) -> bytes:
     """Return the first bytes of a source."""
     if isinstance(source, bytes):
-        return source[:START]
+        return source[:size]
     with source.open("rb") as file:
-        return file.read(START)
+        return file.read(size)
 
 
 def read_all(source: Source) -> bytes:

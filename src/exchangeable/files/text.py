@@ -16,12 +16,20 @@ from numpy.typing import NDArray
 
 from exchangeable.errors import InputError
 from exchangeable.files.column_names import KNOWN_NAMES
-from exchangeable.files.comments import BLANKS, Comments, declared_separator, leading_comments
+from exchangeable.files.comments import (
+    BLANKS,
+    Comments,
+    declared_separator,
+    is_comment,
+    leading_comments,
+)
 from exchangeable.files.encoding import decode, decode_start
 from exchangeable.files.header import looks_like_header
-from exchangeable.files.source import START, Source, read_all, read_start
+from exchangeable.files.source import MAX_START, START, Source, read_all, read_start
 from exchangeable.runtime.phrases import format_count
 
+MAX_FIELD = 2**31 - 1
+"""Characters of a field that Python's reader of CSV takes; by default they are 131,072."""
 _SEPARATORS = ("::", "\t", ",", ";", "|")
 _INNER = "\x1f"  # replaces "::" and blanks, because polars separates by one character
 _PADDED = (",", ";", "|")  # separators that blanks may follow
@@ -118,24 +126,44 @@ def detect_layout(
 
 def _sample_lines(name: str, source: Source) -> tuple[list[str], int]:
     """Return the first lines that are not blank, and the number of the first row."""
-    start = read_start(source)
+    numbered, size = None, START
+    while numbered is None:
+        numbered = _read_lines(name, source, size)
+        size *= 2
+    if not numbered:
+        raise InputError(f"{name}: the file holds no line of text")
+    comments = leading_comments(name, [line for _, line in numbered])
+    kept = numbered[: len(comments) + _SAMPLE]
+    return [line for _, line in kept], numbered[len(comments)][0]
+
+
+def _read_lines(name: str, source: Source, size: int) -> list[tuple[int, str]] | None:
+    """Return the whole lines within the first bytes, without blank ones, and their numbers.
+
+    None if these are fewer than two beside comments, and there are further bytes to read.
+    """
+    start = read_start(source, size)
     if b"\x00" in start:
         raise InputError(
             f"{name}: a UTF-8 text, Parquet, Excel or JSON file is needed, but this is binary"
         )
     text = decode_start(name, start)
-    # Not splitlines(): that breaks lines at characters that may be in a label.
-    physical = [line.removesuffix("\r") for line in text.split("\n")]
-    if len(start) == START and len(physical) > 1:
-        physical.pop()  # which is cut
-    numbered = [(number, line) for number, line in enumerate(physical, 1) if line.strip()]
-    if not numbered:
-        raise InputError(f"{name}: the file holds no line of text")
     if "\n" not in text and "\r" in text:
         raise InputError(f"{name}: lines must end in a line feed, but end in carriage returns")
-    comments = leading_comments(name, [line for _, line in numbered])
-    kept = numbered[: len(comments) + _SAMPLE]
-    return [line for _, line in kept], numbered[len(comments)][0]
+    # Not splitlines(): that breaks lines at characters that may be in a label.
+    physical = [line.removesuffix("\r") for line in text.split("\n")]
+    if len(start) == size:
+        physical.pop()  # which is cut
+    numbered = [(number, line) for number, line in enumerate(physical, 1) if line.strip()]
+    if len(start) < size or sum(not is_comment(line) for _, line in numbered) >= 2:
+        return numbered
+    if size < MAX_START:
+        return None
+    if len(numbered) < 2:  # otherwise labels start with the mark of a comment
+        raise InputError(
+            f"{name}: the first two lines must end within {MAX_START >> 20} MiB, but they do not"
+        )
+    return numbered
 
 
 def _choose_comments(
@@ -253,7 +281,7 @@ def _without_padding(text: str, separator: str) -> str:
 
 def _count_blank_lines(source: Source) -> int:
     """Count the blank lines before the first line of text."""
-    content = source if isinstance(source, bytes) else read_start(source)
+    content = source if isinstance(source, bytes) else read_start(source, MAX_START)
     blank = re.match(rb"(?:\xef\xbb\xbf)?(?:[ \t\r]*\n)*", content)
     return blank.group().count(b"\n") if blank else 0
 
@@ -292,5 +320,6 @@ def _fields(line: str, separator: str) -> list[str]:
     line = line.replace("\r", " ")
     if separator == BLANKS:
         line = line.replace("\t", " ").strip(" ")
+    csv.field_size_limit(MAX_FIELD)
     reader = csv.reader([line], delimiter=separator, skipinitialspace=separator == BLANKS)
     return next(reader, [])

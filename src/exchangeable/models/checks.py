@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Sized
+from typing import Any
+
 import torch
 
 from exchangeable.arrays.array import ExchangeableArray
@@ -34,8 +37,24 @@ def check_extension(observed: ExchangeableArray, shape: tuple[int, ...]) -> None
         )
 
 
-def check_new_members(observed: ExchangeableArray, axis: int, shape: tuple[int, ...]) -> None:
+def check_memory(readouts: Sequence[Any], layers: Sized) -> None:
+    """Raise unless a memory holds the readouts of as many layers as a model has."""
+    if len(readouts) != len(layers):
+        raise ValueError(
+            f"the memory must come from a model of {len(layers)} layers as this one, but holds the "
+            f"pools of {len(readouts)}"
+        )
+
+
+def check_new_members(
+    observed: ExchangeableArray, axis: int, shape: tuple[int, ...], *, joint: bool
+) -> None:
     """Raise unless cells are of new members of ``axis``, in a table otherwise of ``shape``."""
+    if joint:
+        raise ValueError(
+            "new members of a joint table are on both axes, but for_new_members reads those of "
+            "one: extend the memory"
+        )
     others = tuple("any" if a == axis else size for a, size in enumerate(shape))
     sizes = tuple("any" if a == axis else size for a, size in enumerate(observed.shape))
     if sizes != others:

@@ -20,6 +20,9 @@ class SelfSupervisedConfig:
     """Channels of an output: a score per level."""
     order: int = 2
     """Number of axes."""
+    joint: bool = False
+    """Whether both axes are one set: a cell (i, j) reads the row and the column of i and of j,
+    their cells on the diagonal, and the cell (j, i)."""
     width: int = 256
     """Channels of every hidden layer."""
     depth: int = 9
@@ -84,6 +87,9 @@ class FactorizedConfig:
     """Channels of an output: a score per level."""
     order: int = 2
     """Number of axes."""
+    joint: bool = False
+    """Whether both axes are one set: a cell (i, j) reads the row and the column of i and of j,
+    their cells on the diagonal, and the cell (j, i)."""
     encoder: tuple[int, ...] = (220, 220, 100)
     """Channels of the encoder's layers; the last is pooled along each axis."""
     factor_sizes: tuple[int, ...] | None = None
@@ -170,6 +176,9 @@ class ResidualConfig:
     """Channels of an output."""
     order: int = 2
     """Number of axes."""
+    joint: bool = False
+    """Whether both axes are one set: a cell (i, j) reads the row and the column of i and of j,
+    their cells on the diagonal, and the cell (j, i)."""
     width: int = 64
     """Channels of every block."""
     depth: int = 8
@@ -238,7 +247,12 @@ def _check_config(config: ModelConfig) -> None:
     """Raise unless every number, those in tuples too, is within its range."""
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.name == "dropout":
+        if field.name == "joint":
+            if value and config.order != 2:
+                raise ValueError(
+                    f"tables whose axes are one set have two axes, but order is {config.order}"
+                )
+        elif field.name == "dropout":
             if not 0 <= value < 1:
                 raise ValueError(f"dropout must be in [0, 1), but is {value}")
         elif field.name == "deviation":

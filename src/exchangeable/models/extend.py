@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.groups import Axes, GroupIndex
+from exchangeable.arrays.groups import Diagonal, GroupIndex, Grouping, axes_of
 from exchangeable.arrays.support import Support
 from exchangeable.models.stream import features_at
 from exchangeable.nn import pool_states
@@ -35,9 +35,9 @@ def extend_pools(
     numbers the groups of ``pools`` and ``readouts``. ``features`` are those of all members.
     """
     indexes = old, cells.group_index
-    all_axes = dict.fromkeys(axes for layer in layers for axes in layer.poolings)
-    touched = {axes: _touched_groups(cells.index, axes, *indexes) for axes in all_axes}
-    local = cells.restricted_to(touched)
+    groupings = dict.fromkeys(one for layer in layers for one in layer.poolings)
+    touched = {one: _touched_groups(cells, one, *indexes) for one in groupings}
+    local = cells.restricted_to({a: t for a, t in touched.items() if not isinstance(a, Diagonal)})
     touched_features = None if features is None else _take_features(features, touched)
     new_pools, new_readouts = [], []
     for level, (layer, before, readout) in enumerate(zip(layers, pools, readouts, strict=True)):
@@ -65,7 +65,7 @@ def read_new_members(
     """
     new_readouts = []
     for level, (layer, readout) in enumerate(zip(layers, readouts, strict=True)):
-        poolings = {axes: pools for axes, pools in layer.poolings.items() if axis in axes}
+        poolings = {axes: pools for axes, pools in layer.poolings.items() if axis in axes_of(axes)}
         _, pools = pool_states.write(poolings, values, cells)
         fresh = layer.readout(pools, features_at(level, features))
         new_readouts.append(readout._replace(on={**readout.on, **fresh.on}))
@@ -114,8 +114,12 @@ def replace_features(
     return tuple(added[a] if a == axis and f is not None else f for a, f in enumerate(features))
 
 
-def _touched_groups(index: Tensor, axes: Axes, old: GroupIndex, new: GroupIndex) -> Tensor:
+def _touched_groups(cells: Support, grouping: Grouping, old: GroupIndex, new: GroupIndex) -> Tensor:
     """Return the groups that cells meet, or that were not there before, ascending: (T,)."""
+    axes = axes_of(grouping)
+    index = cells.index
+    if new.joint:  # a cell reads the row and the column of both of its members
+        index = torch.cat([index, cells.mirrored.index])
     ids = new.groups(index, axes).ids
     added = ids[:0]
     if len(axes) == 1:
@@ -127,7 +131,7 @@ def _touched_groups(index: Tensor, axes: Axes, old: GroupIndex, new: GroupIndex)
     return torch.cat([ids, added]).unique()
 
 
-def _take_features(features: FeatureTensors, touched: Mapping[Axes, Tensor]) -> FeatureTensors:
+def _take_features(features: FeatureTensors, touched: Mapping[Grouping, Tensor]) -> FeatureTensors:
     """Return the features of the members that new cells meet."""
     return tuple(None if f is None else f[touched[(axis,)]] for axis, f in enumerate(features))
 
@@ -135,12 +139,12 @@ def _take_features(features: FeatureTensors, touched: Mapping[Axes, Tensor]) -> 
 def _patch_readout(
     readout: LayerReadout,
     local: LayerReadout,
-    touched: Mapping[Axes, Tensor],
+    touched: Mapping[Grouping, Tensor],
     indexes: tuple[GroupIndex, GroupIndex],
 ) -> LayerReadout:
     """Renumber the rows of a readout by a larger group index, and replace the touched ones."""
 
-    def patch(rows: Tensor, fresh: Tensor, axes: Axes) -> Tensor:
+    def patch(rows: Tensor, fresh: Tensor, axes: Grouping) -> Tensor:
         groups = touched[axes]
         if len(groups) == indexes[1].number(axes):
             return fresh

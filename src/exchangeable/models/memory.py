@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.groups import GroupIndex
 from exchangeable.arrays.support import Support
-from exchangeable.models.checks import check_extension, check_new_members, check_queries
+from exchangeable.models import checks
 from exchangeable.models.extend import (
     append_features,
     extend_pools,
@@ -99,6 +99,10 @@ class MemoryModel(nn.Module):
         """Whether queries are pooled too, so that they cannot be predicted from a memory."""
         return False
 
+    def grouped(self, cells: Support) -> Support:
+        """Return the cells of a table with the groups that the layers pool by."""
+        return cells.joint if self.layers[0].joint else cells
+
     def draw_dropout(self, like: Tensor, generator: Generator | None) -> list[Tensor | None]:
         """Draw the dropout mask of each layer; None where a layer drops nothing."""
         return [layer.draw_dropout(like, generator) for layer in self.layers]
@@ -132,12 +136,14 @@ class MemoryModel(nn.Module):
             plan = Plan(chunk_cells=max(len(observed), 1))
         index, in_parts = observed.support.index, processes.size > 1
         prior_values = observed_prior_values(prior, index, self.prior_channels, in_parts=in_parts)
+        cells = self.grouped(observed.support)
         stream = self._stream(
-            observed, observed.support, features, encode, prior_values, plan, processes, progress
+            observed, cells, features, encode, prior_values, plan, processes, progress
         )
         stream.condition(generator)
-        group_index = observed.support.group_index
-        return Memory(group_index, tuple(stream.pools), tuple(stream.readouts), features, prior)
+        return Memory(
+            cells.group_index, tuple(stream.pools), tuple(stream.readouts), features, prior
+        )
 
     def predict_hidden(
         self,
@@ -163,7 +169,7 @@ class MemoryModel(nn.Module):
             return self._predict_hidden_literal(
                 cells, hidden, features, generator, encode, processes
             )
-        support = cells.support.with_writers(~hidden)
+        support = self.grouped(cells.support).with_writers(~hidden)
         if plan is None and processes.size == 1:
             whole = Plan(chunk_cells=max(len(cells), 1))
             stream = self._stream(cells, support, features, encode, prior_values, whole, processes)
@@ -229,8 +235,8 @@ class MemoryModel(nn.Module):
         """
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be 1 or more, but is {chunk_size}")
-        self.check_memory(memory)
-        check_queries(queries, memory.shape, self.device)
+        checks.check_memory(memory.readouts, self.layers)
+        checks.check_queries(queries, memory.shape, self.device)
         cells = queries.indexed_by(memory.group_index)
         # The prior is computed once: for many cells it takes little longer than for a few.
         prior_values = None if memory.prior is None else memory.prior(cells.index)
@@ -266,10 +272,10 @@ class MemoryModel(nn.Module):
         A memory holds no cells, so one that was observed before must not come again.
         ``prior`` takes the place of the memory's.
         """
-        self.check_memory(memory)
+        checks.check_memory(memory.readouts, self.layers)
         if not memory.pools:
             raise ValueError("the memory was made to be read only: it cannot be extended")
-        check_extension(observed, memory.shape)
+        checks.check_extension(observed, memory.shape)
         group_index = memory.group_index.extended(observed.support.index, observed.shape)
         all_features = append_features(memory.features, features, observed.order)
         cells = observed.support.indexed_by(group_index)
@@ -301,8 +307,8 @@ class MemoryModel(nn.Module):
         axes, to which ``extend`` would add them. So new members do not see one another. ``prior``
         is one that includes them.
         """
-        check_new_members(observed, axis, memory.shape)
-        self.check_memory(memory)
+        checks.check_new_members(observed, axis, memory.shape, joint=self.layers[0].joint)
+        checks.check_memory(memory.readouts, self.layers)
         group_index = new_members_group_index(memory.group_index, axis, observed.support)
         all_features = replace_features(memory.features, axis, features)
         cells = observed.support.indexed_by(group_index)
@@ -340,11 +346,3 @@ class MemoryModel(nn.Module):
         self.layers[0].check(values, cells)
         self.layers[0].check_features(features, cells.shape)
         return values
-
-    def check_memory(self, memory: Memory) -> None:
-        """Raise unless a memory has pools of as many layers."""
-        if len(memory.readouts) != len(self.layers):
-            raise ValueError(
-                f"the memory must come from a model of {len(self.layers)} layers as this one, "
-                f"but holds the pools of {len(memory.readouts)}"
-            )

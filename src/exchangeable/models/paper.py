@@ -21,6 +21,7 @@ from exchangeable.models.configs import FactorizedConfig, SelfSupervisedConfig
 from exchangeable.models.memory import Encode, MemoryModel
 from exchangeable.models.stream import Stream, features_at
 from exchangeable.nn.blocks import ExchangeableBlock, FactorLayer
+from exchangeable.nn.joint import linear_layer
 from exchangeable.nn.layers import ExchangeableLinear, Layer
 from exchangeable.nn.pools import Modules
 from exchangeable.runtime.processes import Processes
@@ -55,10 +56,11 @@ class PaperModel(MemoryModel):
         if processes.size > 1:
             raise ValueError("a model with literal=True answers queries only together")
         values = cells.values if encode is None else encode(cells.values)
-        self.layers[0].check(values, cells.support)
+        support = self.grouped(cells.support)
+        self.layers[0].check(values, support)
         self.layers[0].check_features(features, cells.shape)
         dropout = self.draw_dropout(values, generator)
-        return self.forward_literal(values, cells.support, ~hidden, features, dropout)[hidden]
+        return self.forward_literal(values, support, ~hidden, features, dropout)[hidden]
 
     def _stream(self, *args: Any) -> Stream:
         if self.literal:
@@ -84,9 +86,11 @@ class PaperModel(MemoryModel):
         dropout = self.draw_dropout(observed.values, generator)
         if queries is observed.support:
             is_observed = torch.ones(len(queries), dtype=torch.bool, device=queries.index.device)
-            return self.forward_literal(observed.values, queries, is_observed, features, dropout)
+            cells = self.grouped(queries)
+            return self.forward_literal(observed.values, cells, is_observed, features, dropout)
         both, is_observed, positions = _with_zeros(observed, queries)
-        outputs = self.forward_literal(both.values, both.support, is_observed, features, dropout)
+        cells = self.grouped(both.support)
+        outputs = self.forward_literal(both.values, cells, is_observed, features, dropout)
         return outputs[positions]
 
     def forward_literal(
@@ -158,9 +162,10 @@ class PaperModel(MemoryModel):
         *,
         pools: bool = True,
     ) -> ExchangeableLinear:
-        return ExchangeableLinear(
+        return linear_layer(
             *channels,
             order=self.config.order,
+            joint=self.config.joint,
             bias=self.config.bias,
             features=features,
             pools=pools,
@@ -236,6 +241,7 @@ class FactorizedAutoencoder(PaperModel):
             sizes,
             maps=config.maps,
             hidden=config.map_hidden,
+            joint=config.joint,
             generator=generator,
         )
         decoder = [

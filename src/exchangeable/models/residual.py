@@ -11,6 +11,7 @@ from exchangeable.models.configs import ResidualConfig
 from exchangeable.models.memory import MemoryModel
 from exchangeable.models.prior_channels import count_prior_channels
 from exchangeable.nn.blocks import ExchangeableBlock
+from exchangeable.nn.joint import linear_layer
 from exchangeable.nn.layers import ExchangeableLinear, Layer
 from exchangeable.nn.pools import Modules, Pooling
 
@@ -76,10 +77,11 @@ class ResidualModel(MemoryModel):
         generator: Generator,
     ) -> ExchangeableLinear:
         config = self.config
-        return ExchangeableLinear(
+        return linear_layer(
             inputs,
             outputs,
             order=config.order,
+            joint=config.joint,
             pooling=pooling,
             counts=config.counts,
             features=features,

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.arrays.groups import Axes
+from exchangeable.arrays.groups import PAIR, Diagonal, Grouping, axes_of
 from exchangeable.arrays.support import Support
+from exchangeable.models.checks import check_memory
 from exchangeable.models.prior_channels import PriorFunction
 from exchangeable.models.stream import features_at
 from exchangeable.nn import pool_states
@@ -42,7 +43,7 @@ def rewrite(
     in an array of the memory's shape. The pools of other members keep what the old values had
     changed in their own cells. ``prior`` takes the place of the memory's.
     """
-    model.check_memory(memory)
+    check_memory(memory.readouts, model.layers)
     if not memory.pools:
         raise ValueError("the memory was made to be read only: it cannot be rewritten")
     cells = observed.support.indexed_by(memory.group_index)
@@ -59,11 +60,16 @@ def rewrite(
     return replace(memory, pools=pools, readouts=readouts, prior=prior)
 
 
-def groups_of_cells(cells: Support, changed: Tensor) -> dict[Axes, Tensor]:
+def groups_of_cells(cells: Support, changed: Tensor) -> dict[Grouping, Tensor]:
     """Return the groups that the changed cells (C, D) meet, by axes, ascending: (T,) each.
 
     The group of all cells is left out: one of them matters little there, and all would be read.
     """
+    if cells.group_index.joint:  # all that is read of a member is in its row and in its column
+        members = changed.unique()
+        own = torch.isin(cells.index, members).any(dim=1)
+        groupings: list[Grouping] = [(0,), (1,), Diagonal((0,))]
+        return {**dict.fromkeys(groupings, members), PAIR: cells.groups(PAIR).ids[own].unique()}
     subsets = [*cells.group_index.keys, *((axis,) for axis in range(cells.order))]
     return {axes: cells.group_index.groups(changed, axes).ids.unique() for axes in subsets}
 
@@ -74,7 +80,7 @@ def rewrite_pools(
     readouts: Sequence[LayerReadout],
     cells: Support,
     values: Tensor,
-    touched: Mapping[Axes, Tensor],
+    touched: Mapping[Grouping, Tensor],
     features: FeatureTensors | None,
 ) -> tuple[tuple[PoolStates, ...], tuple[LayerReadout, ...]]:
     """Compute the pools of some groups again in all layers; return pools and readouts of all.
@@ -110,10 +116,10 @@ def rewrite_pools(
     return tuple(new_pools), tuple(new_readouts)
 
 
-def _writers(cells: Support, axes: Axes, groups: Tensor) -> tuple[Tensor, Support]:
+def _writers(cells: Support, grouping: Grouping, groups: Tensor) -> tuple[Tensor, Support]:
     """Return the cells of some groups, by position, and these with groups numbered among them."""
-    some = torch.isin(cells.groups(axes).ids, groups).nonzero().squeeze(1)
-    return some, cells.take(some).restricted_to({axes: groups})
+    some = torch.isin(cells.groups(grouping).ids, groups).nonzero().squeeze(1)
+    return some, cells.take(some).restricted_to({axes_of(grouping): groups})
 
 
 def _patched(rows: Tensor, fresh: Tensor, groups: Tensor) -> Tensor:
@@ -122,7 +128,7 @@ def _patched(rows: Tensor, fresh: Tensor, groups: Tensor) -> Tensor:
 
 
 def _patch_readout(
-    readout: LayerReadout, local: LayerReadout, touched: Mapping[Axes, Tensor]
+    readout: LayerReadout, local: LayerReadout, touched: Mapping[Grouping, Tensor]
 ) -> LayerReadout:
     """Replace the rows of the touched groups in a readout of all."""
     on = dict(readout.on)

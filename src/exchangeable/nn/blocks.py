@@ -12,11 +12,12 @@ from torch.nn import functional
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.grid import AnyCells, Grid
+from exchangeable.arrays.groups import Grouping
 from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Activation, Epilogue, apply_epilogue
 from exchangeable.nn.layers import ArrayOrTensor, Layer, LayerReadout, P, R
 from exchangeable.nn.pool_states import Poolings, PoolStates
-from exchangeable.nn.pooling import unpool
+from exchangeable.nn.pooling import merge, unpool
 from exchangeable.nn.pools import GroupReadout, MeanPool, Modules, uniform
 
 
@@ -75,6 +76,7 @@ class ExchangeableBlock(Layer[P, R]):
             raise ValueError(f"gated units take channels in pairs, but {linear.out_channels} came")
         self.linear = linear
         self.order, self.in_channels = linear.order, linear.in_channels
+        self.joint = linear.joint
         self.out_channels = linear.out_channels // (2 if activation == "gated" else 1)
         if residual and self.in_channels != self.out_channels:
             raise ValueError(
@@ -130,7 +132,9 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
     The vectors are means of the observed cells' values along each axis, optionally passed
     through a learned map per axis, which also sets the length of that axis' vectors: a linear
     one, or with ``hidden`` layers a feed-forward network with leaky ReLUs between them.
-    A cell's own values are not passed on: only the factors are.
+    A cell's own values are not passed on: only the factors are. Where both axes are one set
+    (``joint``), a member's vectors are of its row and of its column together: the mean of both,
+    or maps of the two means.
     """
 
     def __init__(
@@ -140,27 +144,32 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         *,
         maps: bool,
         hidden: Sequence[int] = (),
+        joint: bool = False,
         generator: Generator | None = None,
     ) -> None:
         super().__init__()
-        if not sizes or min(in_channels, *sizes, *hidden) < 1:
+        if not sizes or min(in_channels, *sizes) < 1:
             raise ValueError(
-                f"channels, factor sizes and hidden layers must be 1 or more, but are "
-                f"{in_channels}, {tuple(sizes)} and {tuple(hidden)}"
+                f"channels and factor sizes must be 1 or more, but are {in_channels} and "
+                f"{tuple(sizes)}"
             )
-        if hidden and not maps:
-            raise ValueError(f"hidden layers {tuple(hidden)} are of a map, but maps=False")
+        if hidden and (not maps or min(hidden) < 1):
+            raise ValueError(
+                f"hidden layers are those of maps and have 1 channel or more, but maps={maps} and "
+                f"they are {tuple(hidden)}"
+            )
         if not maps and set(sizes) != {in_channels}:
             raise ValueError(
                 f"without maps every factor has the {in_channels} channels that are pooled, "
                 f"but sizes are {tuple(sizes)}; maps=True lets them differ"
             )
         self.order, self.in_channels, self.out_channels = len(sizes), in_channels, sum(sizes)
-        self.pool = MeanPool(in_channels)
+        self.joint, self.pool = joint, MeanPool(in_channels)
+        pooled = in_channels * (2 if joint else 1)
         self.hidden = Modules[FactorNetwork](
-            FactorNetwork(in_channels, hidden, generator) for _ in sizes if hidden
+            FactorNetwork(pooled, hidden, generator) for _ in sizes if hidden
         )
-        mapped = hidden[-1] if hidden else in_channels
+        mapped = hidden[-1] if hidden else pooled
         self.maps = nn.ParameterList(
             [uniform((mapped, size), mapped, generator) for size in sizes if maps]
         )
@@ -177,7 +186,11 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         return tuple(self._factor(pools, axis) for axis in range(self.order))
 
     def _factor(self, pools: PoolStates, axis: int) -> Tensor:
-        mean = self.pool.summarise(pools.states[(axis,)][0])
+        states = [pools.states[(axis,)][0]]
+        if self.joint:
+            (row,), (column,) = pools.states[(0,)], pools.states[(1,)]
+            states = [row, column] if self.maps else [merge(row, column)]
+        mean = torch.cat([self.pool.summarise(state) for state in states], dim=-1)
         if not self.maps:
             return mean
         vectors = mean.to(self.maps[axis].dtype)
@@ -186,7 +199,11 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         return vectors @ self.maps[axis]
 
     def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
-        on = {axes: GroupReadout(self._factor(pools, axes[0]), ()) for axes in pools.states}
+        on: dict[Grouping, GroupReadout] = {
+            (axis,): GroupReadout(self._factor(pools, axis), ())
+            for axis in range(self.order)
+            if (axis,) in pools.states
+        }
         return LayerReadout(on, pools.dropout_mask)
 
     def read(

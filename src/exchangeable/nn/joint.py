@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.grid import AnyCells, Grid
-from exchangeable.nn.combine import PLAIN, Epilogue, apply_epilogue
-from exchangeable.nn.layers import Layer, check_sizes
-from exchangeable.nn.pooling import pool_mean, sum_over, unpool_members
-from exchangeable.nn.pools import uniform
+from exchangeable.arrays.grid import AnyCells, AnyGroups
+from exchangeable.arrays.groups import PAIR, Diagonal, Grouping
+from exchangeable.arrays.support import Support
+from exchangeable.nn.layers import ExchangeableLinear, LayerReadout, Reads
+from exchangeable.nn.pool_states import PoolStates
+from exchangeable.nn.pools import GroupReadout, PooledTerm, Pooling
+from exchangeable.runtime.cache import cached_property
 
 Tying = Literal["joint", "paper"]
 
+LOOP, LOOPS = Diagonal((0,)), Diagonal(())
+"""The cell of a member with itself, and all of these cells."""
+_OF_MEMBER: tuple[Grouping, ...] = ((0,), (1,), LOOP)
+_OF_ALL: tuple[Grouping, ...] = ((), LOOPS)
 
-class JointPools(NamedTuple):
-    """Pools of a jointly exchangeable layer, and the observed cells themselves."""
+JOINT_READS: Reads = {
+    (): _OF_ALL,
+    (0,): _OF_MEMBER,
+    (1,): _OF_MEMBER,
+    PAIR: (PAIR,),
+    LOOP: _OF_MEMBER,
+    LOOPS: _OF_ALL,
+}
+"""What a cell (i, j) reads: in its row all of member i, in its column all of member j, of its pair
+the mirrored cell, and on the diagonal all of its member once more."""
+PAPER_READS: Reads = {axes: (axes,) for axes in ((), (0,), (1,))}
 
-    row: Tensor  # (N, K) mean of each member's row
-    column: Tensor  # (N, K) mean of its column
-    diagonal: Tensor  # (N, K) its own cell, 0 where not observed
-    total: Tensor  # (1, K) mean of all cells
-    trace: Tensor  # (1, K) mean of the diagonal cells
-    values: Tensor  # (E, K) the cells themselves
-    cells: AnyCells
-    dropout_mask: Tensor | None = None  # (O,) a factor per channel, 0 where it is dropped
+
+def linear_layer(
+    in_channels: int, out_channels: int, *, order: int, joint: bool, **options: Any
+) -> ExchangeableLinear:
+    """Make the linear layer for tables of an order, whose axes are one set if ``joint``."""
+    if joint:
+        return JointlyExchangeableLinear(in_channels, out_channels, **options)
+    return ExchangeableLinear(in_channels, out_channels, order=order, **options)
 
 
-class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
+class JointlyExchangeableLinear(ExchangeableLinear):
     """The most expressive linear map that commutes with relabelling one set on both axes.
 
     Maron et al. (2019) count 15 such maps, and 2 biases. Written for cell (i, j), with R and
@@ -40,17 +56,21 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
         x_ij  x_ji  R_i  R_j  C_i  C_j  D_i  D_j  T  t        in every cell
         D_i  R_i  C_i  T  t                                   on the diagonal only
 
-    ``weight`` (15, K, O) keeps that sequence. The paper holds that joint exchangeability ties
-    the row and the column weight (w2 = w3) and leaves x_ij, R_i + C_j and T; that smaller
-    family is ``tying="paper"``. Where cells are missing, means are over the observed ones.
+    ``own`` is the weight of x_ij. ``terms`` has a pool for each of T, t, R, C, D and x_ji in the
+    sequence of ``axes``, with a weight for each place where it is read: ``reads``. The paper
+    holds that joint exchangeability ties the row and the column weight (w2 = w3) and leaves x_ij,
+    R_i + C_j and T; that smaller family is ``tying="paper"``. Where cells are missing, means are
+    over the observed ones. Poolings, counts and features are those of ``ExchangeableLinear``.
 
-    >>> JointlyExchangeableLinear(1, 1).weight.shape
-    torch.Size([15, 1, 1])
-    >>> JointlyExchangeableLinear(1, 1, tying="paper").weight.shape
-    torch.Size([3, 1, 1])
+    >>> layer = JointlyExchangeableLinear(1, 1)
+    >>> sum(weight.numel() for weight in [layer.own, *layer.terms.parameters()])
+    15
+    >>> tied = JointlyExchangeableLinear(1, 1, tying="paper", bias=False)
+    >>> sum(weight.numel() for weight in tied.parameters())
+    3
     """
 
-    order = 2
+    joint = True
 
     def __init__(
         self,
@@ -58,80 +78,54 @@ class JointlyExchangeableLinear(Layer[JointPools, JointPools]):
         out_channels: int,
         *,
         tying: Tying = "joint",
+        pooling: Sequence[Pooling] = ("mean",),
         bias: bool = True,
         generator: Generator | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__()
         if tying not in get_args(Tying):
             raise ValueError(f"tying must be one of {', '.join(get_args(Tying))}, but is {tying!r}")
-        check_sizes(self.order, in_channels, out_channels)
-        self.in_channels, self.out_channels, self.tying = in_channels, out_channels, tying
-        maps, biases = (15, 2) if tying == "joint" else (3, 1)
-        self.weight = uniform((maps, in_channels, out_channels), maps * in_channels, generator)
-        self.bias = nn.Parameter(torch.zeros(biases, out_channels)) if bias else None
-
-    def check(self, values: Tensor, cells: AnyCells) -> None:
-        super().check(values, cells)
-        if cells.shape[0] != cells.shape[1]:
+        if "least_squares" in pooling:
             raise ValueError(
-                f"a jointly exchangeable matrix has as many rows as columns, but this one has "
-                f"shape {cells.shape}"
+                "a jointly exchangeable layer pools by mean, sum, max and attention, but "
+                "'least_squares' is among its poolings"
             )
-
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, JointPools]:
-        shape, on_diagonal = (cells.shape[0], values.shape[-1]), _on_diagonal(values, cells)
-        everything, rows = cells.groups(()), cells.groups((0,))
-        diagonal_sum = sum_over(values * on_diagonal, everything)
-        diagonal_cells = sum_over(on_diagonal, everything).clamp(min=1)
-        return values, JointPools(
-            row=pool_mean(values, rows).reshape(shape),
-            column=pool_mean(values, cells.groups((1,))).reshape(shape),
-            diagonal=sum_over(values * on_diagonal, rows).reshape(shape).to(values.dtype),
-            total=pool_mean(values, everything).reshape(1, shape[1]),
-            trace=(diagonal_sum / diagonal_cells).reshape(1, shape[1]).to(values.dtype),
-            values=values,
-            cells=cells,
+        self.tying = tying
+        super().__init__(
+            in_channels,
+            out_channels,
+            order=2,
+            pooling=pooling,
+            bias=bias,
+            generator=generator,
+            **options,
         )
+        # Of the diagonal's cells, beside the bias of all.
+        has_own = bias and tying == "joint" and options.get("pools", True)
+        self.diagonal_bias = nn.Parameter(torch.zeros(out_channels)) if has_own else None
+        if tying == "paper" and len(self.terms):
+            del self.terms[-1]  # the columns have the term of the rows
 
-    def readout(self, pools: JointPools, features: FeatureTensors | None = None) -> JointPools:
-        return pools
+    def choose_reads(self) -> Reads:
+        return JOINT_READS if self.tying == "joint" else PAPER_READS
 
-    def read(
-        self, values: Tensor, cells: AnyCells, readout: JointPools, epilogue: Epilogue = PLAIN
-    ) -> Tensor:
-        return apply_epilogue(self._read(values, cells, readout), values, epilogue)
+    @cached_property
+    def terms_of(self) -> Mapping[Grouping, PooledTerm]:
+        terms = list(self.terms)
+        if self.tying == "paper" and terms:
+            terms.append(terms[-1])
+        return dict(zip(self.axes, terms, strict=True))
 
-    def _read(self, values: Tensor, cells: AnyCells, pools: JointPools) -> Tensor:
-        row, column, diagonal, total, trace = pools[:5]
-        if self.tying == "paper":
-            w_cell, w_line, w_total = self.weight
-            y = values @ w_cell + total.squeeze(0) @ w_total
-            y = y + unpool_members(row @ w_line, cells, 0)
-            y = y + unpool_members(column @ w_line, cells, 1)
-            return y if self.bias is None else y + self.bias[0]
-        w = self.weight
-        everywhere = (total @ w[8] + trace @ w[9]).squeeze(0)
-        loop = diagonal @ w[10] + row @ w[11] + column @ w[12] + total @ w[13] + trace @ w[14]
-        if self.bias is not None:
-            everywhere, loop = everywhere + self.bias[0], loop + self.bias[1]
-        y = values @ w[0] + _transposed(cells, pools) @ w[1] + everywhere
-        y = y + unpool_members(row @ w[2] + column @ w[4] + diagonal @ w[6], cells, 0)
-        y = y + unpool_members(row @ w[3] + column @ w[5] + diagonal @ w[7], cells, 1)
-        return y + _on_diagonal(values, cells) * unpool_members(loop, cells, 0)
+    def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
+        readout = super().readout(pools, features)
+        if self.diagonal_bias is None or LOOPS not in readout.on:
+            return readout
+        rows = readout.on[LOOPS].rows
+        assert rows is not None
+        on = {**readout.on, LOOPS: GroupReadout(rows + self.diagonal_bias, ())}
+        return readout._replace(on=on)
 
-
-def _on_diagonal(values: Tensor, cells: AnyCells) -> Tensor:
-    """Return 1 for cells whose members are the same and 0 for others: (E, 1)."""
-    if isinstance(cells, Grid):
-        return torch.eye(cells.shape[0], dtype=values.dtype, device=values.device).unsqueeze(-1)
-    return (cells.index[:, :1] == cells.index[:, 1:]).to(values.dtype)
-
-
-def _transposed(cells: AnyCells, pools: JointPools) -> Tensor:
-    """Return the observed value of the mirrored cell (j, i) of each cell (i, j), or 0."""
-    if isinstance(cells, Grid) or isinstance(pools.cells, Grid):
-        if not isinstance(cells, Grid) or not isinstance(pools.cells, Grid):
-            raise ValueError("pools of a full matrix are read by a full matrix, and lists by lists")
-        return pools.values.transpose(0, 1)
-    padded = torch.cat([pools.values, pools.values.new_zeros(1, pools.values.shape[1])])
-    return padded[pools.cells.find(cells.index.flip(1))]
+    def read_groups(self, cells: AnyCells, reader: Grouping) -> AnyGroups:
+        if reader == PAIR and isinstance(cells, Support):
+            return cells.mirrored.groups(PAIR)
+        return super().read_groups(cells, reader)

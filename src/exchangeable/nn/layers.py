@@ -17,14 +17,22 @@ from torch import Generator, Tensor, nn
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
 from exchangeable.arrays.grid import AnyCells, AnyGroups, Grid
-from exchangeable.arrays.groups import Axes, proper_subsets
+from exchangeable.arrays.groups import PAIR, Diagonal, Grouping, proper_subsets
+from exchangeable.arrays.support import Support
 from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Epilogue, add_in_place, combine
 from exchangeable.nn.pool_states import Poolings, PoolStates
+from exchangeable.nn.pooling import unpool
 from exchangeable.nn.pools import GroupReadout, Modules, PooledTerm, Pooling, rows_fused, uniform
 from exchangeable.runtime.cache import cached_property
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", ExchangeableArray, Tensor)
+
+
+Reads = Mapping[Grouping, tuple[Grouping, ...]]
+"""For each grouping in which cells read, the groupings whose pools they read there."""
+SINGLE_CELLS: tuple[Grouping, ...] = (PAIR, Diagonal((0,)))
+"""Groupings of a joint matrix whose groups have one cell at most."""
 
 
 class HasDropoutMask(Protocol):
@@ -41,9 +49,9 @@ R = TypeVar("R", bound=HasDropoutMask)
 
 
 class LayerReadout(NamedTuple):
-    """What cells read from the pools of a layer: for each subset of the axes, a row per group."""
+    """What cells read from the pools of a layer: for each grouping, a row per group."""
 
-    on: Mapping[Axes, GroupReadout]
+    on: Mapping[Grouping, GroupReadout]
     dropout_mask: Tensor | None = None
 
 
@@ -53,10 +61,12 @@ class Layer(nn.Module, Generic[P, R]):
     order: int
     in_channels: int
     out_channels: int
+    joint = False
+    """Whether rows and columns are one set, as in a graph."""
 
     @property
     def poolings(self) -> Poolings:
-        """The subsets of the axes that the layer pools by, with the pools on each."""
+        """The groupings that the layer pools by, with the pools on each."""
         raise NotImplementedError(f"pools of {type(self).__name__} cannot be merged or extended")
 
     def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
@@ -92,15 +102,20 @@ class Layer(nn.Module, Generic[P, R]):
         features: FeatureTensors | None = None,
         generator: Generator | None = None,
     ) -> ArrayOrTensor:
-        values, cells = (x, grid_of(x)) if isinstance(x, Tensor) else (x.values, x.support)
+        values: Tensor = x if isinstance(x, Tensor) else x.values
+        cells: AnyCells = grid_of(x) if isinstance(x, Tensor) else x.support
         self.check(values, cells)
         self.check_features(features, cells.shape)
         if isinstance(x, Tensor) and not x.isfinite().all():
             first = tuple((~x.isfinite()).any(dim=-1).nonzero()[0].tolist())
             raise ValueError(f"values must be finite, but cell {first} holds {x[first].tolist()}")
+        if self.joint:  # its pairs and its diagonal are of listed cells
+            values, cells = values.reshape(-1, values.shape[-1]), cells.joint
         readout = self.readout(self.write(values, cells, generator), features)
         y = self.read(values, cells, readout)
-        return y if isinstance(x, Tensor) else x.unchecked(x.support, y)
+        if isinstance(x, Tensor):
+            return y.reshape(*x.shape[:-1], y.shape[-1])
+        return x.unchecked(x.support, y)
 
     def check(self, values: Tensor, cells: AnyCells) -> None:
         """Raise unless the layer can run on these cells and values."""
@@ -112,6 +127,11 @@ class Layer(nn.Module, Generic[P, R]):
         if values.shape[-1] != self.in_channels:
             raise ValueError(
                 f"the layer takes {self.in_channels} channels, but the array has {values.shape[-1]}"
+            )
+        if self.joint and len(set(cells.shape)) > 1:
+            raise ValueError(
+                f"a jointly exchangeable matrix has as many rows as columns, but this one has "
+                f"shape {cells.shape}"
             )
         _check_like_weights("values", values, next(self.parameters(), values))
 
@@ -175,21 +195,23 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
                 f"features must give a number for each of the {order} axes, but are {features}"
             )
         self.order, self.in_channels, self.out_channels = order, in_channels, out_channels
-        self.axes = proper_subsets(order) if pools else ()
-        fan_in = in_channels * (1 + len(self.axes) * len(pooling)) + sum(features)
+        self.reads = self.choose_reads() if pools else {}
+        maps = sum(len(pooled) for pooled in self.reads.values())
+        fan_in = in_channels * (1 + maps * len(pooling)) + sum(features)
         self.own = uniform((in_channels, out_channels), fan_in, generator)
         self.terms = Modules[PooledTerm](
             PooledTerm(
                 in_channels,
-                out_channels,
-                pooling,
+                out_channels * len(self.readers(grouping)),
+                # A group of one cell is the same by any pooling.
+                ("mean",) if grouping in SINGLE_CELLS else pooling,
                 counts=counts,
                 heads=heads,
                 rank=rank,
                 fan_in=fan_in,
                 generator=generator,
             )
-            for _ in self.axes
+            for grouping in self.axes
         )
         self.features = nn.ParameterList(
             [uniform((size, out_channels), fan_in, generator) for size in features]
@@ -202,31 +224,57 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
         for weight in [self.own, *pooled, *self.features]:
             nn.init.zeros_(weight)
 
+    def choose_reads(self) -> Reads:
+        """Choose what the layer pools by, and which cells read it."""
+        return {axes: (axes,) for axes in proper_subsets(self.order)}
+
+    @cached_property
+    def axes(self) -> tuple[Grouping, ...]:
+        """The groupings that the layer pools by."""
+        return tuple(dict.fromkeys(one for pooled in self.reads.values() for one in pooled))
+
+    def readers(self, grouping: Grouping) -> list[Grouping]:
+        """Return the groupings in which cells read the pools of one."""
+        return [reader for reader, pooled in self.reads.items() if grouping in pooled]
+
+    @cached_property
+    def terms_of(self) -> Mapping[Grouping, PooledTerm]:
+        """The term of each grouping that the layer pools by."""
+        return dict(zip(self.axes, self.terms, strict=True))
+
     @cached_property
     def poolings(self) -> Poolings:
-        return {axes: tuple(term.pools) for axes, term in zip(self.axes, self.terms, strict=True)}
+        return {grouping: tuple(term.pools) for grouping, term in self.terms_of.items()}
 
     def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
         return pool_states.write(self.poolings, values, cells)
 
     def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
-        on = {}
-        # A readout may be of some axes only.
-        by_axes = zip(self.axes, self.terms, strict=True)
-        terms = {axes: term for axes, term in by_axes if axes in pools.states}
+        # A readout may be of some groupings only.
+        terms = {axes: term for axes, term in self.terms_of.items() if axes in pools.states}
         states = [pools.states[axes] for axes in terms]
-        fused: Sequence[Tensor | None] | None = rows_fused(list(terms.values()), states)
+        fused: Sequence[Tensor | None] | None = None
+        if not self.joint:  # whose terms are of different widths
+            fused = rows_fused(list(terms.values()), states)
         fused = fused or [None] * len(terms)
+        on: dict[Grouping, GroupReadout] = {}
         for (axes, term), together in zip(terms.items(), fused, strict=True):
             rows, per_cell = term.readout(pools.states[axes], self.own.dtype, together)
-            members = features[axes[0]] if features is not None and len(axes) == 1 else None
-            if members is not None:
-                more = members @ self.features[axes[0]]
+            readers = self.readers(axes)
+            parts = [None] * len(readers) if rows is None else rows.chunk(len(readers), dim=-1)
+            for reader, part in zip(readers, parts, strict=True):
+                on[reader] = GroupReadout(_sum(on, reader, part), per_cell)
+        for axis, members in enumerate(features or ()):
+            if members is not None and (axis,) in on:
+                more = members @ self.features[axis]
                 # A grid has its groups in as many dimensions as axes.
-                more = more.reshape(*pools.states[axes][0][-1].shape[:-1], -1)
-                rows = more if rows is None else rows + more
-            on[axes] = GroupReadout(rows, per_cell)
+                more = more.reshape(*pools.states[(axis,)][0][-1].shape[:-1], -1)
+                on[axis,] = on[axis,]._replace(rows=_sum(on, (axis,), more))
         return LayerReadout(on, pools.dropout_mask)
+
+    def read_groups(self, cells: AnyCells, reader: Grouping) -> AnyGroups:
+        """Return the groups that each cell reads."""
+        return cells.groups(reader)
 
     def read(
         self, values: Tensor, cells: AnyCells, readout: LayerReadout, epilogue: Epilogue = PLAIN
@@ -234,15 +282,19 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
         constant: Tensor | None = self.bias
         rows: list[tuple[Tensor, AnyGroups]] = []
         extra: Tensor | None = None
-        for axes, term in zip(self.axes, self.terms, strict=True):
-            groups, group_readout = cells.groups(axes), readout.on[axes]
-            if group_readout.rows is not None:
-                if axes:
-                    rows.append((group_readout.rows, groups))
-                else:
-                    shared = group_readout.rows.flatten()
-                    constant = shared if constant is None else constant + shared
-            more = term.read_per_cell(group_readout, values, groups)
+        for axes in self.reads:
+            group_readout = readout.on[axes]
+            if isinstance(axes, Diagonal):
+                more = _read_diagonal(cells, group_readout, axes)
+            else:
+                groups = self.read_groups(cells, axes)
+                if group_readout.rows is not None:
+                    if axes:
+                        rows.append((group_readout.rows, groups))
+                    else:
+                        shared = group_readout.rows.flatten()
+                        constant = shared if constant is None else constant + shared
+                more = self.terms_of[axes].read_per_cell(group_readout, values, groups)
             if more is not None:
                 extra = more if extra is None else add_in_place(extra, more)
         return combine(values, self.own, constant, rows, extra, epilogue)
@@ -266,6 +318,22 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
                     f"features must be finite, but member {member} of axis {axis} has "
                     f"{f[member].tolist()}"
                 )
+
+
+def _sum(
+    on: Mapping[Grouping, GroupReadout], reader: Grouping, more: Tensor | None
+) -> Tensor | None:
+    """Add rows to those that cells read in a grouping already."""
+    rows = on[reader].rows if reader in on else None
+    return more if rows is None else rows if more is None else rows + more
+
+
+def _read_diagonal(cells: AnyCells, readout: GroupReadout, grouping: Diagonal) -> Tensor | None:
+    """Give the cells on the diagonal their group's row, and others zeros: (E, O)."""
+    if not isinstance(cells, Support) or readout.rows is None or not cells.meets_diagonal:
+        return None
+    rows = unpool(readout.rows, cells.groups(grouping.axes))
+    return rows * cells.on_diagonal.unsqueeze(1).to(rows.dtype)
 
 
 def _check_like_weights(name: str, tensor: Tensor, weight: Tensor) -> None:

@@ -1,6 +1,6 @@
 """The states of all pools of a layer as one object: write, accumulate, merge, extend.
 
-A layer pools by several subsets of the axes, and on each by one ``Pool`` or more: its
+A layer pools by several groupings of the cells, and on each by one ``Pool`` or more: its
 ``poolings``. Its cells write the ``PoolStates``, one state for each of these.
 """
 
@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.grid import AnyCells
-from exchangeable.arrays.groups import Axes, GroupIndex, Groups
+from exchangeable.arrays.groups import Diagonal, GroupIndex, Grouping, Groups, axes_of
 from exchangeable.arrays.support import Support
 from exchangeable.nn import pooling
 from exchangeable.nn.pooling import State
 from exchangeable.nn.pools import AttentionPool, CountPool, Pool, SumPool
 from exchangeable.nn.segments import has_kernels
 
-Poolings = Mapping[Axes, Sequence[Pool]]
+Poolings = Mapping[Grouping, Sequence[Pool]]
 
 
 class PoolStates(NamedTuple):
-    """What a layer keeps of the observed cells: for each subset of the axes, a state per pool."""
+    """What a layer keeps of the observed cells: for each grouping, a state per pool."""
 
-    states: Mapping[Axes, tuple[State, ...]]
+    states: Mapping[Grouping, tuple[State, ...]]
     dropout_mask: Tensor | None = None
     """A factor per channel, (O,), 0 where it is dropped: the same for all cells, queries too."""
 
@@ -37,7 +37,7 @@ def write(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, 
         return _write_fused(poolings, values, cells)
     scores = _scores(poolings, values)
 
-    def state(pool: Pool, axes: Axes) -> State:
+    def state(pool: Pool, axes: Grouping) -> State:
         if isinstance(pool, AttentionPool):
             return pool.write_scored(values, scores[pool], cells.groups(axes))
         return pool.write(values, cells.groups(axes))
@@ -58,6 +58,8 @@ def _scores(poolings: Poolings, values: Tensor) -> dict[AttentionPool, Tensor]:
 
 def _can_fuse(poolings: Poolings, values: Tensor) -> bool:
     """Whether kernels compute several pools in one pass over the cells."""
+    if any(isinstance(grouping, Diagonal) for grouping in poolings):  # other cells write there
+        return False
     scores = [_attention_scores(pools) for pools in poolings.values()]
     if not has_kernels(values, heads=max((s.shape[1] for s in scores if s is not None), default=1)):
         return False
@@ -86,7 +88,7 @@ def _write_fused(poolings: Poolings, values: Tensor, cells: Support) -> tuple[Te
         sums = [(total,) for total in totals]
     by_axes = dict(zip(poolings, sums, strict=True))
 
-    def state(pool: Pool, axes: Axes) -> State:
+    def state(pool: Pool, axes: Grouping) -> State:
         count = pooling.count_over(values, groups[axes])
         match pool:
             case AttentionPool():
@@ -120,7 +122,7 @@ def accumulate(poolings: Poolings, total: PoolStates, part: PoolStates, cells: S
 def align(poolings: Poolings, part: PoolStates, total: PoolStates, cells: Support) -> PoolStates:
     """Turn the pools of some cells into their share of the total: shares add up to it."""
 
-    def share(pool: Pool, axes: Axes, slot: int) -> State:
+    def share(pool: Pool, axes: Grouping, slot: int) -> State:
         state = part.states[axes][slot]
         if not pool.has_peak:
             return state
@@ -143,7 +145,7 @@ def with_sums(poolings: Poolings, pools: PoolStates, new_sums: Sequence[Tensor])
     """Return the same pools with other sums, in the sequence of ``sums``."""
     parts = iter(new_sums)
 
-    def fill(pool: Pool, axes: Axes, slot: int) -> State:
+    def fill(pool: Pool, axes: Grouping, slot: int) -> State:
         state = pools.states[axes][slot]
         return (*state[: pool.has_peak], *[next(parts) for _ in state[pool.has_peak :]])
 
@@ -164,7 +166,7 @@ def raise_peaks(poolings: Poolings, pools: PoolStates, new_peaks: Sequence[Tenso
     """Align the pools to other peaks, in the sequence of ``peaks``."""
     higher = iter(new_peaks)
 
-    def lift(pool: Pool, axes: Axes, slot: int) -> State:
+    def lift(pool: Pool, axes: Grouping, slot: int) -> State:
         state = pools.states[axes][slot]
         return pool.align(state, next(higher)) if pool.has_peak else state
 
@@ -197,7 +199,7 @@ def extended(
     poolings: Poolings,
     pools: PoolStates,
     part: PoolStates,
-    groups: Mapping[Axes, Tensor],
+    groups: Mapping[Grouping, Tensor],
     indexes: tuple[GroupIndex, GroupIndex],
 ) -> tuple[PoolStates, PoolStates]:
     """Merge the pools of some new cells, in the given ``groups``, with those of all others.
@@ -205,9 +207,9 @@ def extended(
     ``indexes`` number the groups before and after. Return the pools of all groups, and those of the
     given ones alone.
     """
-    merged: dict[Axes, list[State]] = {axes: [] for axes in poolings}
+    merged: dict[Grouping, list[State]] = {axes: [] for axes in poolings}
 
-    def extend_state(pool: Pool, axes: Axes, slot: int) -> State:
+    def extend_state(pool: Pool, axes: Grouping, slot: int) -> State:
         state = zip(pools.states[axes][slot], pool.neutral, strict=True)
         grown = tuple(grown_rows(rows, axes, indexes, neutral) for rows, neutral in state)
         old = tuple(rows[groups[axes]] for rows in grown)
@@ -223,7 +225,7 @@ def extended(
 
 
 def grown_rows(
-    rows: Tensor, axes: Axes, indexes: tuple[GroupIndex, GroupIndex], value: float
+    rows: Tensor, axes: Grouping, indexes: tuple[GroupIndex, GroupIndex], value: float
 ) -> Tensor:
     """Return a copy of the rows of groups on ``axes``, numbered by a larger index.
 
@@ -232,7 +234,7 @@ def grown_rows(
     """
     before, after = indexes
     size = after.number(axes)
-    if len(axes) < 2:  # new groups come last
+    if len(axes_of(axes)) < 2:  # new groups come last
         return torch.cat([rows, rows.new_full((size - len(rows), *rows.shape[1:]), value)])
     positions = before.positions_in(after, axes).to(rows.device)
     larger = rows.new_full((size, *rows.shape[1:]), value)
@@ -240,7 +242,7 @@ def grown_rows(
 
 
 def _for_each_pool(
-    poolings: Poolings, make: Callable[[Pool, Axes, int], State], dropout_mask: Tensor | None
+    poolings: Poolings, make: Callable[[Pool, Grouping, int], State], dropout_mask: Tensor | None
 ) -> PoolStates:
     """Make pools with a state for every pool."""
     return PoolStates(

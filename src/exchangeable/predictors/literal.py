@@ -56,7 +56,7 @@ class LiteralPredictor:
         features: FeatureTensors | None = None,
         device: torch.device | None = None,
     ) -> LiteralPredictor:
-        trained.check_order(len(cells.shape))
+        trained.check_order(cells.order, joint=cells.joint)
         trained.check_features(features)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
         device = device or trained.model.device

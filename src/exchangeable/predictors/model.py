@@ -95,7 +95,7 @@ class ModelPredictor:
         progress: Progress = SILENT,
     ) -> ModelPredictor:
         """Condition the model on the observed cells, within ``memory`` bytes."""
-        trained.check(len(cells.shape))
+        trained.check(cells.order, joint=cells.joint)
         cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
         trained.check_features(features)
         device = device or trained.model.device
@@ -107,7 +107,7 @@ class ModelPredictor:
             prior = fit_prior(
                 trained.model, observed, stats, side, memory, processes, progress.note
             )
-            groups = observed.support.group_index
+            groups = trained.model.grouped(observed.support).group_index
             plan, sentence = plan_reading(trained.model, groups, len(cells), memory)
             if plan.activations != "memory" or not plan.keep_pools:
                 progress.note(sentence)
@@ -278,7 +278,7 @@ class ModelPredictor:
         *,
         count: int = 1,
     ) -> NewMembersPredictor | None:
-        if not self.can_extend:
+        if not self.can_extend or self.trained.config.joint:  # there they are on both axes
             return None
         return NewMembersPredictor.of(self, axis, index, values, features, count)
 
@@ -322,7 +322,7 @@ class ModelPredictor:
         if not has_state(config):
             predictor = cls.of(trained, cells, features, device, memory=memory)
             return replace(predictor, calibration=calibration)
-        trained.check(len(cells.shape))
+        trained.check(cells.order, joint=cells.joint)
         trained.check_features(features)
         trained = replace(trained, model=trained.model.to(device).eval())
         side, by_layers = side_information(trained, cells, features, device)
@@ -337,10 +337,10 @@ class ModelPredictor:
 def cells_of_their_members(cells: Cells, some: Index) -> Index:
     """Return the positions of all cells of the members, on any axis, that some cells have."""
     found = np.zeros(len(cells), dtype=bool)
-    for column, size in zip(cells.index.T if len(some) else (), cells.shape, strict=False):
+    for axis, size in enumerate(cells.shape if len(some) else ()):
         members = np.zeros(size, dtype=bool)
-        members[column[some]] = True
-        found |= members[column]
+        members[cells.index[some] if cells.joint else cells.index[some, axis]] = True
+        found |= members[cells.index[:, axis]]
     return np.flatnonzero(found)
 
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.arrays.groups import GroupIndex
+from exchangeable.arrays.groups import Diagonal
+from exchangeable.arrays.support import Support
 from exchangeable.baselines.factorization import VectorLayout
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.reference_weights import DenseWeights, SparseWeights
@@ -53,6 +54,7 @@ _KINDS: dict[str, type] = {
     "block": Block,
     "calibration": Calibration,
     "dense weights": DenseWeights,
+    "diagonal": Diagonal,
     "drift": Drift,
     "group readout": GroupReadout,
     "layer readout": LayerReadout,
@@ -140,7 +142,7 @@ def state_from_parts(
     if state["prior"] is not None:
         budget = float(trained.model.comparison_budget)
         prior = _prior_from(state["prior"], stats, observed, side, budget)
-    memory = _memory_from(state, trained, observed.support.group_index, features)
+    memory = _memory_from(state, trained, trained.model.grouped(observed.support), features)
     at_times = None if prior is None else prior.at(side.times)
     return replace(memory, prior=at_times), stats, prior, state["unseen"]
 
@@ -148,10 +150,11 @@ def state_from_parts(
 def _memory_from(
     state: dict[str, Any],
     trained: TrainedModel,
-    group_index: GroupIndex,
+    cells: Support,
     features: FeatureTensors | None,
 ) -> Memory:
     """Build a memory from pools, or from readouts alone."""
+    group_index = cells.group_index
     pools, readouts, layers = state["pools"], state["readouts"], list(trained.model.layers)
     if len(pools or readouts) != len(layers):
         raise ValueError(f"pools of {len(layers)} layers were needed, but came from {len(pools)}")

@@ -177,6 +177,8 @@ class Guard:
             slots.take(client)
             try:
                 seconds = table.limits.call_seconds if kind == "calls" else None
+                if action == "export":
+                    seconds = table.limits.export_seconds
                 async with watched(receive, call, seconds) as gone:
                     await self.app(scope, replay(body, gone), send)
             finally:
@@ -250,9 +252,10 @@ class _Broken(Exception):
 
 def _log_failure(error: Exception, call: Call) -> None:
     """Log that a request failed, or was given up."""
-    if isinstance(error, Ended):
-        log.info("given up", extra={"fields": {"id": call.identity, "reason": str(error)}})
-        return
+    for each in (error, error.__cause__):  # starlette's own error, once a response has begun
+        if isinstance(each, Ended):
+            log.info("given up", extra={"fields": {"id": call.identity, "reason": str(each)}})
+            return
     log.error("failed", extra={"fields": {"id": call.identity, **describe_failure(error)}})
 
 

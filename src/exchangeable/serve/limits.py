@@ -32,6 +32,8 @@ class Limits:
     """Seconds for a body to arrive, or for the client to receive a part of the response."""
     call_seconds: float = 30.0
     """Seconds until a reading request is given up."""
+    export_seconds: float = 300.0
+    """Seconds until an export is given up, in which it is read from the database and received."""
     cells: int = 10_000
     """Cells of a request; more than 10,000 are not possible."""
     effects: int = 10_000

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +19,6 @@ from exchangeable.storage.facts import Facts
 
 ROWS_PER_MESSAGE = 80
 """Rows that are sent at once, in at most 1 MiB: labels of 2,000 bytes have up to 12,000 in JSON."""
-_BYTES_PER_PART = 2**18
 
 
 def import_options(facts: Facts, duplicates: Duplicates = "error") -> TableOptions:
@@ -64,20 +61,22 @@ def decode_rows(facts: Facts, message: bytes) -> Iterator[Row]:
         yield _row(facts, facts.to_key(tuple(cell)), float(value), *time)
 
 
-def csv_parts(frames: Iterable[pl.DataFrame]) -> Iterator[bytes]:
-    """Yield frames as one CSV file, part by part."""
+def write_csv(frames: Iterable[pl.DataFrame], file: IO[bytes]) -> None:
+    """Write frames as one CSV file."""
     for number, frame in enumerate(frames):
-        yield frame.write_csv(include_header=number == 0).encode()
+        file.write(frame.write_csv(include_header=number == 0).encode())
 
 
-def parquet_parts(frames: Iterable[pl.DataFrame]) -> Iterator[bytes]:
-    """Yield frames as one Parquet file, which is written to a temporary one first."""
-    with tempfile.TemporaryDirectory(prefix="exchangeable-") as folder:
-        path = Path(folder) / "table.parquet"
-        pl.concat(frames).write_parquet(path)
-        with path.open("rb") as file:
-            while part := file.read(_BYTES_PER_PART):
-                yield part
+def write_parquet(frames: Iterable[pl.DataFrame], file: IO[bytes]) -> None:
+    """Write frames as one Parquet file."""
+    pl.concat(frames).write_parquet(file)
+
+
+WRITERS: dict[str, Callable[[Iterable[pl.DataFrame], IO[bytes]], None]] = {
+    "csv": write_csv,
+    "parquet": write_parquet,
+}
+"""Functions that write frames to a file, by format."""
 
 
 def _row(facts: Facts, key: tuple[str, ...], value: float, time: float | None = None) -> Row:

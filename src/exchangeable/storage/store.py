@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -219,7 +219,7 @@ class Store:
             frame = pl.concat(self._frames(connection))
         return version, table_of(facts, frame)
 
-    def export(self) -> Iterator[pl.DataFrame]:
+    def export(self) -> Generator[pl.DataFrame, None, None]:
         """Yield the cells of one version in parts, at least one, as frames with labels."""
         with self.engine.connect() as connection, connection.begin():
             yield from self._frames(connection)

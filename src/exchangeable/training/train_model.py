@@ -51,6 +51,7 @@ def train_recipe(
     recipe, codec = find_recipe(name), codec_for(cells.scale, encoding)
     sizes = () if members is None else members.sizes
     config = resize(recipe.model(codec, len(cells.shape), sizes), width, depth)
+    config = replace(config, joint=cells.joint)
     features = None
     if members is not None:
         features = members.to_tensors(centred=config.prior_reads_features)
@@ -169,6 +170,7 @@ def _modernise(settings: dict[str, Any]) -> dict[str, Any]:
     name, model = settings.get("name"), without_removed(settings.get("model", {}))
     if settings.get("architecture") == "residual" and name == "self-supervised":
         name = "residual"  # the recipe was called so before
+    model = {"joint": False, **model}  # which configurations of before did not have
     return {**settings, "model": model, "name": name}
 
 

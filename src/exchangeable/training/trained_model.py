@@ -60,14 +60,22 @@ class TrainedModel:
     facts: dict[str, Any]
     """Record of the data that the model was trained on, and its validation error."""
 
-    def check(self, order: int) -> None:
+    def check(self, order: int, *, joint: bool) -> None:
         """Raise unless the model can complete tables of this order from a memory."""
-        self.check_order(order)
+        self.check_order(order, joint=joint)
         if self.model.literal:
             raise InputError("a model with literal=True predicts queries only together")
 
-    def check_order(self, order: int) -> None:
-        """Raise unless the model was made for tables of this order."""
+    def check_order(self, order: int, *, joint: bool) -> None:
+        """Raise unless the model was made for tables of this order.
+
+        One of joint tables reads no others; the axes of a joint table may be read as two sets.
+        """
+        if self.config.joint and not joint:
+            raise InputError(
+                "the model was made for joint tables, whose axes are one set, but the axes of this "
+                "one are two: joint=True reads them as one"
+            )
         if self.config.order != order:
             raise InputError(
                 f"the model was made for tables of {self.config.order} axes, but this one has "

@@ -5,10 +5,13 @@ Names of functions are part of the interface: operation ids in /openapi.json are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import chain
 from typing import Annotated, Any, Literal
 
+import polars as pl
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -34,9 +37,11 @@ from exchangeable.serve.upload_process import Task
 from exchangeable.storage import interchange
 from exchangeable.storage.bulk import Row
 from exchangeable.storage.facts import Facts
+from exchangeable.storage.store import Store
 
 FORMATS: dict[str, str] = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 """Formats of an export, and their media types."""
+_BYTES_PER_PART = 2**18
 _EXPORTED: dict[int | str, dict[str, Any]] = {
     200: {"content": {kind: {"schema": {"type": "string"}} for kind in FORMATS.values()}}
 }
@@ -102,13 +107,14 @@ async def export(
         Literal["csv", "parquet"], Query(alias="format", description="Format of the file.")
     ] = "csv",
 ) -> Response:
-    """Return all cells of one version of the table, as the database holds them."""
-    write = interchange.csv_parts if kind == "csv" else interchange.parquet_parts
-    parts = write(engine.store.export())
-    with call.phase("database"):
-        first = await run_in_threadpool(next, parts, b"")
+    """Return all cells of one version of the table, as the database holds them.
+
+    The response has its length, so that clients notice if it is cut.
+    """
     name = f"{engine.store.name}.{kind}"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
+    parts = _export(engine.store, kind, headers, call)
+    first = await run_in_threadpool(next, parts, b"")
     return StreamingResponse(chain([first], parts), headers=headers, media_type=FORMATS[kind])
 
 
@@ -139,6 +145,29 @@ def name_in_path(
     table: Annotated[str, Path(description="Name of the table, as /v1/tables lists it.")],
 ) -> None:
     """Describe the part of the path that the guard has read."""
+
+
+def _export(store: Store, kind: str, headers: dict[str, str], call: Call) -> Iterator[bytes]:
+    """Yield the parts of a file of all cells, once its length is in the headers.
+
+    It is written to a temporary file first: however slowly the client reads, the database has been
+    read before.
+    """
+    with tempfile.TemporaryFile(prefix="exchangeable-") as file:
+        with call.phase("database"), closing(store.export()) as frames:
+            interchange.WRITERS[kind](_checked(frames, call), file)
+        headers["content-length"] = str(file.tell())
+        file.seek(0)
+        while part := file.read(_BYTES_PER_PART):
+            yield part
+            call.check()
+
+
+def _checked(frames: Iterable[pl.DataFrame], call: Call) -> Iterator[pl.DataFrame]:
+    """Yield frames until the call ends."""
+    for frame in frames:
+        call.check()
+        yield frame
 
 
 def _rows(facts: Facts, task: Task, content: bytes, limits: Limits, call: Call) -> Iterator[Row]:

@@ -37,6 +37,8 @@ class SelfSupervisedConfig:
     """Share of channels dropped after every hidden layer but the last one."""
     features: tuple[int, ...] = ()
     """Number of member features, by axis."""
+    pools_features: bool = False
+    """As printed: the pools of the layer that features enter read them, too."""
     literal: bool = False
     """As printed: hidden and queried cells stay in the pools as zeros, so that a prediction
     depends on the other queries."""
@@ -111,6 +113,8 @@ class FactorizedConfig:
     """Share of channels dropped after the last two hidden layers of the decoder."""
     features: tuple[int, ...] = ()
     """Number of member features, by axis."""
+    pools_features: bool = False
+    """As printed: the pools of the layer that features enter read them, too."""
     literal: bool = False
     """As printed: the decoder pools over observed and queried cells together, so that a
     prediction depends on the other queries."""

@@ -104,7 +104,9 @@ class PaperModel(MemoryModel):
         """Run observed and queried cells through all layers, which pool over both: (E, O)."""
         observed_cells = cells.with_writers(is_observed)
         for level in range(self.first_read):
-            values, pools = self.layers[level].pool_cells(values, observed_cells)
+            values, pools = self.layers[level].pool_cells(
+                values, observed_cells, features_at(level, features)
+            )
             values = self._read_layer(
                 level, values, observed_cells, pools, features, dropout[level]
             )
@@ -114,7 +116,7 @@ class PaperModel(MemoryModel):
             if isinstance(layer, FactorLayer):  # means of the observed cells, in this form too
                 pools = layer.pool_cells(encoded, observed_cells)[1]
             else:
-                values, pools = layer.pool_cells(values, cells)
+                values, pools = layer.pool_cells(values, cells, features_at(level, features))
             values = self._read_layer(level, values, cells, pools, features, dropout[level])
         return values
 
@@ -168,6 +170,7 @@ class PaperModel(MemoryModel):
             joint=self.config.joint,
             bias=self.config.bias,
             features=features,
+            pools_features=self.config.pools_features,
             pools=pools,
             generator=generator,
         )

@@ -91,8 +91,10 @@ class ExchangeableBlock(Layer[P, R]):
     def poolings(self) -> Poolings:
         return self.linear.poolings
 
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
-        return self.linear.pool_cells(values, cells)
+    def pool_cells(
+        self, values: Tensor, cells: AnyCells, features: FeatureTensors | None = None
+    ) -> tuple[Tensor, P]:
+        return self.linear.pool_cells(values, cells, features)
 
     def draw_dropout(self, like: Tensor, generator: Generator | None) -> Tensor | None:
         return self.dropout.draw(like, self.out_channels, generator)
@@ -178,7 +180,9 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
     def poolings(self) -> Poolings:
         return {(axis,): (self.pool,) for axis in range(self.order)}
 
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
+    def pool_cells(
+        self, values: Tensor, cells: AnyCells, features: FeatureTensors | None = None
+    ) -> tuple[Tensor, PoolStates]:
         return pool_states.write(self.poolings, values, cells)
 
     def factors(self, pools: PoolStates) -> tuple[Tensor, ...]:

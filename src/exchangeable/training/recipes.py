@@ -58,6 +58,7 @@ def _factorized(codec: Codec, order: int, features: tuple[int, ...]) -> ModelCon
         decoder=(64, 64),
         dropout=0.15,
         features=features,
+        pools_features=any(features),
     )
 
 
@@ -72,6 +73,7 @@ def _self_supervised(codec: Codec, order: int, features: tuple[int, ...]) -> Mod
         residual=True,
         dropout=0.1,
         features=features,
+        pools_features=any(features),
     )
 
 
@@ -80,7 +82,8 @@ def _literal(
 ) -> ModelConfig:
     """Return a form of the paper for any values, of which some have no levels."""
     config = form(codec.out_channels, order)
-    return replace(config, in_channels=codec.in_channels, features=features)
+    config = replace(config, in_channels=codec.in_channels, features=features)
+    return replace(config, pools_features=any(features))
 
 
 # Of the text only the architecture, the share of masked ratings and the loss are known. The rest is

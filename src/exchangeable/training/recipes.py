@@ -82,8 +82,9 @@ def _literal(
 ) -> ModelConfig:
     """Return a form of the paper for any values, of which some have no levels."""
     config = form(codec.out_channels, order)
-    config = replace(config, in_channels=codec.in_channels, features=features)
-    return replace(config, pools_features=any(features))
+    assert isinstance(config, SelfSupervisedConfig | FactorizedConfig)
+    sized = replace(config, in_channels=codec.in_channels, features=features)
+    return replace(sized, pools_features=any(features))
 
 
 # Of the text only the architecture, the share of masked ratings and the loss are known. The rest is

@@ -57,7 +57,10 @@ def standings(board: Board) -> str:
         for name, (rank, error) in summary.standings(board).items()
     ]
     head = ["method", "tables", "mean rank, 0 best to 1 last", "mean error above the best"]
-    return markdown(head, rows) if rows else "No table has been answered yet."
+    if not rows:
+        return f"Fewer than {summary.LEAST} tables have been given to all methods yet."
+    tables = ", ".join(name for name in board.tables if name in {t for t, _ in board.complete})
+    return f"{markdown(head, rows)}\n\nTables that all methods were given: {tables}."
 
 
 def falls(boards: Sequence[Board]) -> str:
@@ -171,6 +174,19 @@ def sizes(records: Sequence[Record]) -> str:
     return f"{picture}\n\n{markdown(head, rows)}"
 
 
+def searches(records: Sequence[Record]) -> str:
+    """How many runs of each method tried all of its settings before the budget was over."""
+    rows = []
+    for name in METHODS:
+        found = [r for r in records if r["method"] == name and r.get("of", 0) > 1]
+        if found:
+            tried = float(np.mean([r["tried"] / r["of"] for r in found]))
+            done = sum(r["tried"] == r["of"] for r in found)
+            rows.append([METHODS[name].title, str(len(found)), str(done), f"{100 * tried:.0f} %"])
+    head = ["method", "runs with a choice", "that tried all settings", "mean share tried"]
+    return markdown(head, rows) if rows else "Not run yet."
+
+
 def failures(records: Sequence[Record]) -> str:
     rows = [
         [r["table"], r["question"], r["method"], r["failed"].replace("|", "/")[:120]]
@@ -226,6 +242,7 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         "positives": lambda: measures(records, ("positives",), ("recall@20", "ndcg@10")),
         "accuracies": lambda: accuracies(records),
         "load": load,
+        "searches": lambda: searches(records),
         "sizes": lambda: sizes(records),
         "failures": lambda: failures(records),
         "not run": lambda: not_run(records),
@@ -261,13 +278,14 @@ def lines_of_shares(records: Sequence[Record]) -> dict[str, list[tuple[float, fl
     errors: dict[str, dict[tuple[str, float], float]] = {}
     for r in records:
         share = share_shown(r["question"])
-        if share is not None and r["table"] in TABLES and "scores" in r:
+        if share is not None and summary.is_counted(r) and "scores" in r:
             errors.setdefault(r["method"], {})[r["table"], share] = (
                 r["scores"]["rmse"] / r["deviation"]
             )
-    ours = set(errors.get(OURS[0], {}))
-    shares = sorted({share for _, share in ours})
-    tables = {t for t, _ in ours if all((t, share) in ours for share in shares)}
+    wanted = [set(errors.get(name, {})) for name in (*OURS, *summary.YARDSTICKS)]
+    every = set.intersection(*wanted)
+    shares = sorted({share for _, share in every})
+    tables = sorted({t for t, _ in every if all((t, share) in every for share in shares)})
     return {
         name: [(100 * s, float(np.mean([errors[name][t, s] for t in tables]))) for s in shares]
         for name in METHODS

@@ -11,6 +11,7 @@ from benchmarks.arena.methods import METHODS
 from benchmarks.arena.summary import OURS, YARDSTICKS, Board, Estimate
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 OWN, MARKED, OTHER = "#1f6f8b", "#d08c2e", "#9aa5b1"
 CAP = 0.3
@@ -91,6 +92,8 @@ def draw_time(path: Path, rows: Mapping[str, tuple[float, float]]) -> None:
     panel.set_xscale("log")
     panel.set_yscale("symlog", linthresh=10)
     panel.set_ylim(bottom=0)
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_minor_formatter(NullFormatter())
     panel.xaxis.set_major_formatter("{x:g}")
     panel.yaxis.set_major_formatter("{x:g}")
     panel.margins(x=0.15)
@@ -106,7 +109,7 @@ def draw_shares(path: Path, lines: Mapping[str, Sequence[tuple[float, float]]]) 
     figure, (panel,) = figure_of(7, 4.4)
     for method, points in lines.items():
         width = 2.2 if method in OURS else 1.3
-        style = "--" if method == "auto" else "-"
+        style = "--" if method in ("auto", "bias") else "-"
         line = panel.plot(
             *zip(*points, strict=True), style, marker="o", markersize=4, linewidth=width
         )

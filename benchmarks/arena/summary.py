@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.arena.methods import METHODS
+from benchmarks.arena.methods import METHODS, lists, matrix, tensor, values
 from benchmarks.arena.problem import Floats
 from benchmarks.arena.questions import QUESTIONS
 from benchmarks.arena.runs import Record
@@ -24,19 +24,32 @@ Key = tuple[str, str]
 """A table and a question."""
 
 
+def is_counted(record: Record) -> bool:
+    """Whether a run is of a real table and of the first seed; others show how much chance does."""
+    return record["table"] in TABLES and record["seed"] == 0
+
+
+def required(kind: str, order: int) -> set[str]:
+    """Methods that a table of values has to have been given to, before it counts in means."""
+    takes = [lists] if kind == "positives" else [values, matrix if order == 2 else tensor]
+    return {name for name, m in METHODS.items() if not m.optional and m.takes in takes} | set(OURS)
+
+
 @dataclass(frozen=True, eq=False)
 class Board:
     """Errors of methods by table and question; NaN where a method was asked and did not answer."""
 
     errors: Mapping[Key, Mapping[str, float]]
     measure: str
+    complete: Set[Key] = frozenset()
+    """Where all methods that take such a table have been asked: only these count in means."""
 
     @classmethod
     def of(cls, records: Sequence[Record], questions: Sequence[str], measure: str) -> Board:
         """Collect a measure of some questions; of lists one less the measure is the error."""
         errors: dict[Key, dict[str, float]] = {}
         for record in records:
-            if record["question"] in questions and record["table"] in TABLES:
+            if record["question"] in questions and is_counted(record):
                 found = record.get("scores", {}).get(measure, np.nan)
                 if "scores" in record and np.isnan(found):
                     continue  # it has no such measure
@@ -45,7 +58,8 @@ class Board:
                 key = record["table"], record["question"]
                 errors.setdefault(key, {})[record["method"]] = error
         full = {key: row for key, row in errors.items() if not np.isnan(list(row.values())).all()}
-        return cls(full, measure)
+        asked = {(r["table"], r["question"]): required(r["kind"], len(r["shape"])) for r in records}
+        return cls(full, measure, {key for key, row in full.items() if asked[key] <= set(row)})
 
     @property
     def methods(self) -> list[str]:
@@ -82,7 +96,7 @@ class Board:
     def by_table(self, measure: Callable[[Key, str], float], method: str) -> dict[str, float]:
         """The mean over the questions of each table that a method was asked."""
         found: dict[str, list[float]] = {}
-        for key in self.errors:
+        for key in self.complete:
             if not np.isnan(value := measure(key, method)):
                 found.setdefault(key[0], []).append(value)
         return {table: float(np.mean(values)) for table, values in found.items()}

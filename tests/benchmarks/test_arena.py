@@ -221,7 +221,8 @@ def test_runs_are_repeated_where_wider_limits_might_change_them(tmp_path):
 
 def record_of(table, method, rmse=None, question="cells"):
     found = {"failed": "more than 1 s"} if rmse is None else {"scores": {"rmse": rmse}}
-    return {"table": table, "question": question, "method": method, **found}
+    facts = {"table": table, "question": question, "method": method, "seed": 0}
+    return {**facts, "kind": "levels", "shape": [2, 2], **found}
 
 
 def test_ranks_and_errors_count_a_method_that_failed_as_the_last():
@@ -243,19 +244,32 @@ def test_ranks_and_errors_count_a_method_that_failed_as_the_last():
     assert summary.best_of(board, ("davis", "cells")) == ("vmf", 1.9)
 
 
-def test_standings_need_three_tables_and_have_intervals_over_tables():
+def test_standings_are_over_tables_that_all_methods_were_given(monkeypatch):
+    everyone = {"pretrained", "bias", "vmf"}
+    monkeypatch.setattr(summary, "required", lambda kind, order: everyone)
     records = [
         record_of(table, method, rmse)
         for table, rmse in (("coat", 1.0), ("davis", 2.0), ("kiba", 3.0))
         for method, rmse in (("pretrained", rmse), ("bias", 1.2 * rmse), ("vmf", 1.1 * rmse))
     ]
     records.append(record_of("coat", "bmf", 0.9))
+    records.append(record_of("douban", "bias", 0.1))  # ours has not been asked
     found = summary.standings(summary.Board.of(records, ("cells",), "rmse"))
     assert list(found) == ["pretrained", "vmf", "bias"]
     rank, error = found["bias"]
     assert (rank.mean, rank.low, rank.high, rank.tables) == (1, 1, 1, 3)
     assert error.low <= error.mean <= error.high
     assert error.mean == pytest.approx((1.2 / 0.9 - 1 + 0.2 + 0.2) / 3)
+
+
+def test_other_methods_than_those_for_a_kind_are_not_required():
+    two, three = summary.required("levels", 2), summary.required("real", 3)
+    assert {"pretrained", "auto", "vmf", "myfm", "lenskit"} <= two
+    assert not two & {"finetuned", "rasch", "gaussian", "tensorly-cp", "implicit-als"}
+    assert three == {"pretrained", "auto", "means", "bias", "vmf", "bmf", "myfm", "lightgbm"} | {
+        "tensorly-cp"
+    }
+    assert "implicit-als" in summary.required("positives", 2)
 
 
 def test_the_page_has_what_the_stored_runs_say():

@@ -144,7 +144,7 @@ class ModelPredictor:
     def rough_predictions(self, index: Index) -> RoughPredictions | None:
         """Predict means of cells (Q, D) by the prior, and any of them by the model, on demand."""
         prior = self.prior
-        if prior is None or self.processes.size > 1:
+        if prior is None or prior.joint or self.processes.size > 1:
             return None
         coordinates = coordinates_with_spare(index, self.memory.shape).to(self.device)
         with torch.inference_mode(), one_thread(self.device):

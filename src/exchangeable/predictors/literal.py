@@ -24,12 +24,18 @@ from exchangeable.predictors.spare_members import (
     padded_with_zeros,
     with_spare,
 )
+from exchangeable.predictors.trained import (
+    coordinates_with_spare,
+    model_from_parts,
+    model_to_parts,
+    prepare,
+)
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
 from exchangeable.training.covering import predict_in_samples
 from exchangeable.training.task import encode_array
-from exchangeable.training.trained_model import MEMBERS, TrainedModel
+from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution
@@ -62,16 +68,13 @@ class LiteralPredictor:
         sample_cells: int | None = None,
     ) -> LiteralPredictor:
         trained.check_order(cells.order, joint=cells.joint)
-        trained.check_features(features)
-        cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
-        device = device or trained.model.device
-        trained = replace(trained, model=trained.model.to(device).eval())
+        trained, cells, device = prepare(trained, cells, features, device)
         stats = ValueStats.of(cells.values, cells.scale)
         return cls(trained, cells, stats, features, device, sample_cells=sample_cells)
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         shape = with_spare(self.cells.shape)
-        queries = Support(ModelPredictor.coordinates(index, shape).to(self.device), shape)
+        queries = Support(coordinates_with_spare(index, shape).to(self.device), shape)
         observed = self.cells.to_array(shape).to(self.device)
         features = features_with_spare(self.features, self.cells.shape, self.device)
         with torch.inference_mode(), one_thread(self.device):
@@ -129,13 +132,8 @@ class LiteralPredictor:
         return tuple(rows.double().cpu().numpy() for rows in vectors)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        config, weights = self.trained.to_parts()
-        by_axis = self.features or (None,) * len(self.cells.shape)
-        features = {f"{MEMBERS}{axis}": f for axis, f in enumerate(by_axis) if f is not None}
-        config["facts"] = self.trained.facts
-        config["calibration"] = list(self.calibration.quantiles)
-        config["sample_cells"] = self.sample_cells
-        return config, {**weights, **features}
+        config, tensors = model_to_parts(self.trained, self.features, self.calibration)
+        return {**config, "sample_cells": self.sample_cells}, tensors
 
 
 TrainedPredictor = ModelPredictor | LiteralPredictor
@@ -180,9 +178,6 @@ def predictor_from_parts(
     sample_cells = config.get("sample_cells")
     if not config.get("model", {}).get("literal") and sample_cells is None:
         return ModelPredictor.from_parts(config, tensors, cells, device, memory)
-    by_axis = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
-    features = tuple(by_axis) if any(f is not None for f in by_axis) else None
-    trained = TrainedModel.from_parts(config, tensors, config.get("facts", {}))
-    calibration = Calibration(tuple(config.get("calibration", ())))
+    trained, features, calibration = model_from_parts(config, tensors, len(cells.shape))
     fresh = LiteralPredictor.of(trained, cells, features, device, sample_cells=sample_cells)
     return replace(fresh, calibration=calibration)

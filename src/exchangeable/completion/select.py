@@ -30,6 +30,7 @@ from exchangeable.pretraining import bundled
 from exchangeable.prior.closed_form_fit import BIASES
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import run_all
+from exchangeable.training.task import ValidationSplit
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.distributions import Distribution
 
@@ -254,6 +255,17 @@ def predict_and_rank(predictor: Predictor, cells: Cells) -> tuple[Floats, Floats
         times=cells.times,
     )
     return means, ranks
+
+
+def calibrate_on_validation(
+    split: ValidationSplit, cells: Cells, condition: Callable[[Cells], Predictor]
+) -> Calibration:
+    """Calibrate a model that was trained here on the cells held out for validation."""
+    training, validation = split.of(cells)
+    if not len(validation):
+        return UNCALIBRATED
+    predictor = condition(training)
+    return Calibration.fit(predict_and_rank(predictor, validation)[1])
 
 
 def _joined(columns: dict[str, list[Floats]]) -> dict[str, Floats]:

@@ -33,7 +33,7 @@ from exchangeable.values.scale import Scale
 
 _PARAMS = (
     *("model", "seed", "scale", "duplicates", "validation", "training", "memory", "units"),
-    *("joint", "verbose"),
+    *("joint", "sample_cells", "verbose"),
 )
 
 
@@ -63,6 +63,7 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
         "notes": list(fitted.notes),
         "name": fitted.name,
         "folded": fitted.cells_since_refresh,
+        "mirrored": fitted.mirrored,
     }
     stored = {
         "index": torch.from_numpy(table.index),
@@ -122,6 +123,7 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
             # A model without its state has just read all cells together; others are as they were.
             int(config.get("folded", 0)) if "baseline" in predictor or has_state(predictor) else 0,
             _read_features(config.get("features", []), stored.tensors["table"], stored.files),
+            bool(config.get("mirrored", False)),
         )
     except InputError:
         raise
@@ -231,7 +233,8 @@ def features_to_json(features: TableFeatures) -> list[dict[str, Any] | None]:
 def _read_params(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of the constructor."""
     # Older folders have none of these.
-    params = {"memory": None, "units": None, "joint": False, "verbose": False, **stored}
+    absent = {"memory": None, "units": None, "sample_cells": None, "joint": False, "verbose": False}
+    params = {**absent, **stored}
     if params["training"] is not None:
         params["training"] = TrainingConfig(**params["training"])
     if set(params) != set(_PARAMS):

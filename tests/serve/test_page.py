@@ -460,6 +460,18 @@ def test_another_table_can_be_picked(browser, service):
         page.locator("#recommended li").first.wait_for()
 
 
+def test_long_titles_of_columns_fit_a_telephone(browser, service, tmp_path):
+    rows = "".join(f"{n % 7},{n % 4},{n % 5 + 1}\n" for n in range(20))
+    (tmp_path / "long.csv").write_text(f"{'x' * 490},film,rating\n{rows}", encoding="utf-8")
+    with opened(browser, service, "phone", path="#own") as page:
+        page.set_input_files("#file", tmp_path / "long.csv")
+        page.locator("#complete:enabled").wait_for()
+        assert faults(page) == []
+        page.locator("#complete").click()
+        page.locator("#file-explorer tbody tr").first.wait_for()
+        assert faults(page) == []
+
+
 def test_whole_numbers_of_any_length_name_their_members(browser, tmp_path):
     """A browser would round 76561198000000001."""
     whole = 76561198000000001 + np.arange(12)
@@ -479,8 +491,7 @@ def test_whole_numbers_of_any_length_name_their_members(browser, tmp_path):
         page.locator("#explored", has_text="player: 76561198000000007").wait_for()
         page.locator("#tab-rate").click()
         rated = page.locator("#choices li", has_text="76561198000000007")
-        rated.locator("input").fill("3")
-        rated.locator("input").blur()
+        rated.locator("select").select_option("2")
         page.locator("#recommended li").first.wait_for()
         assert faults(page) == []
 
@@ -493,7 +504,7 @@ def test_the_table_that_was_chosen_last_is_shown(browser, tmp_path):
     with served(tmp_path, *files) as service, opened(browser, service) as page:
         page.locator("#choices li").first.wait_for()
         waiting = []
-        page.route("**/v1/tables/two/model", waiting.append)
+        page.route("**/v1/tables/two/model", lambda route: waiting.append(route))
         for name in ("two", "three"):
             page.locator("#tables select").select_option(name)
         page.locator("#about", has_text="three:").wait_for()

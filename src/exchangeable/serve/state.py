@@ -79,7 +79,7 @@ class State:
         parts = {"origin": origin, "facts": facts, "options": options, "version": __version__}
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         # A name of its own in a folder of the user's: what it holds is removed.
-        place = folder / "exchangeable.state" if folder else file.with_name(f"{file.name}.state")
+        place = folder / "exchangeable-state" if folder else file.with_name(f"{file.name}.state")
         return cls(place / str(store.name), key, options.get("device", "auto"))
 
     def load(self, version: int) -> Started | None:

@@ -193,7 +193,7 @@ def test_a_gap_in_the_log_closes_the_table_until_it_has_been_read_again(pair, he
         one.store.trim_log()
     with TestClient(create_app(other)) as client:
         until(lambda: client.get("/v1/members").status_code == 503, 5)
-        assert client.get("/ready").json()["reasons"] == ["contact"]
+        assert "contact" in client.get("/ready").json()["reasons"]
         held.set()
         until(lambda: client.get("/v1/members").status_code == 200)
         assert MEMBER not in named(other)

@@ -45,7 +45,7 @@ def predicted(client, *cells):
     return answer.json()
 
 
-def until(holds, seconds=20):
+def until(holds, seconds=60):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not happen in time"

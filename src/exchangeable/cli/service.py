@@ -107,6 +107,9 @@ def serve(
     missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         raise InputError(f"serve needs {', '.join(missing)}: pip install 'exchangeable[serve]'")
+    from exchangeable.runtime.arenas import share_one_arena
+
+    share_one_arena()  # before threads that the modules below start have arenas of their own
     from exchangeable.serve.engine import Engine
     from exchangeable.serve.limits import Limits
     from exchangeable.serve.monitoring.telemetry import log_as_json

@@ -21,6 +21,7 @@ from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.spare_members import (
     features_with_spare,
     padded_with_zeros,
+    spare_coordinates,
     with_spare,
 )
 from exchangeable.runtime.processes import ALONE, Processes
@@ -66,7 +67,7 @@ class LiteralPredictor:
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         shape = with_spare(self.cells.shape)
-        queries = Support(ModelPredictor.coordinates(index, shape).to(self.device), shape)
+        queries = Support(spare_coordinates(index, shape).to(self.device), shape)
         observed = self.cells.to_array(shape).to(self.device)
         features = features_with_spare(self.features, self.cells.shape, self.device)
         with torch.inference_mode(), one_thread(self.device):

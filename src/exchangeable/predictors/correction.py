@@ -116,9 +116,8 @@ def fit_correction(terms: Tensor, left: Tensor, fold: Tensor) -> tuple[Correctio
     used = spread > LEAST_SPREAD
     if len(terms) < MIN_CELLS or not used.any():
         return nothing
-    scaled, size = terms[:, used] / spread[used], left.square().mean().sqrt().clamp(min=1e-9)
-    weights = (FAR_OFF * size / left.abs().clamp(min=1e-9)).clamp(max=1)
-    crossed = _predict_folds(scaled, left, weights, fold)  # (S, H)
+    scaled = terms[:, used] / spread[used]
+    crossed = _predict_folds(scaled, left, fold)  # (S, H)
     errors = (left - crossed).square().mean(dim=1)
     best = int(errors.argmin())
     if not bool(errors[best] < left.square().mean()):
@@ -128,24 +127,25 @@ def fit_correction(terms: Tensor, left: Tensor, fold: Tensor) -> tuple[Correctio
     if share <= 0:
         return nothing
     coefficients = torch.zeros_like(spread)
-    coefficients[used] = share * _ridge(scaled, left, weights)[best] / spread[used]
+    coefficients[used] = share * _ridge(scaled, left)[best] / spread[used]
     numbers = (coefficients, terms.amin(dim=0), terms.amax(dim=0))
     return Correction(*(tuple(each.tolist()) for each in numbers)), share * changes
 
 
-def _predict_folds(terms: Tensor, left: Tensor, weights: Tensor, fold: Tensor) -> Tensor:
+def _predict_folds(terms: Tensor, left: Tensor, fold: Tensor) -> Tensor:
     """Predict each fold by what fits the others, with each strength: (S, H)."""
     crossed = left.new_zeros(len(STRENGTHS), len(left))
     for number in range(FOLDS):
         mask = fold == number
-        solved = _ridge(terms[~mask], left[~mask], weights[~mask])
+        solved = _ridge(terms[~mask], left[~mask])
         crossed[:, mask] = solved @ terms[mask].T
     return crossed
 
 
-def _ridge(terms: Tensor, left: Tensor, weights: Tensor) -> Tensor:
-    """Return the coefficients with each strength: (S, T)."""
-    weighted = terms.T * weights
+def _ridge(terms: Tensor, left: Tensor) -> Tensor:
+    """Return the coefficients with each strength: (S, T); cells far off count less."""
+    size = (left.square().mean() if len(left) else left.new_ones(())).sqrt().clamp(min=1e-9)
+    weighted = terms.T * (FAR_OFF * size / left.abs().clamp(min=1e-9)).clamp(max=1)
     strengths = terms.new_tensor(STRENGTHS) * len(terms) + MORE_CELLS
     unit = torch.eye(terms.shape[1], dtype=terms.dtype)
     grams = weighted @ terms + strengths[:, None, None] * unit

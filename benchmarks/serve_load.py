@@ -2,11 +2,14 @@
 
     python benchmarks/serve_load.py [--table ml-1m] [--clients 32] [--seconds 180] [--overload]
     python benchmarks/serve_load.py --cases all --seconds 30 [--als --install]
+    python benchmarks/serve_load.py --table lastfm-plays --cases positives --als
 
 Cases, on one service each: ``new`` users with ten ratings each, ``writes`` (the same, with
 ``--writes`` changes a second among them), ``one`` client alone, ``known`` users (one client),
-``positives`` (the same table without its values, one client), and with ``--als`` implicit's ALS
-behind the same HTTP, in an environment of its own. Each client asks again as soon as it is
+``positives`` (the same table without its values, one client), ``start`` (seconds until it is
+ready, at first and from a saved state), and with ``--als`` implicit's ALS behind the same HTTP, in
+an environment of its own, fitted to the same cells: without values if ``positives`` is the only
+case. Each client asks again as soon as it is
 answered. With --overload there are 300 of them for a while, which should hear 503, and then 32
 again, which should not.
 """
@@ -35,7 +38,7 @@ from tests.support.service import Service, ask
 
 RATED = 10
 MOST_DRIFT = 0.05
-CASES = ("new", "writes", "one", "known", "positives")
+CASES = ("new", "writes", "one", "known", "positives", "start")
 PEERS = Path(__file__).parent / "peers"
 ALS = ("implicit", "threadpoolctl", "fastapi", "uvicorn")
 
@@ -200,8 +203,8 @@ def without_values(name: str, place: Path) -> Path:
 
 
 @contextmanager
-def als_started(name: str, place: Path, environment: Path) -> Iterator[Far]:
-    """Implicit's ALS behind the same HTTP."""
+def als_started(name: str, place: Path, environment: Path, *, positives: bool) -> Iterator[Far]:
+    """Implicit's ALS behind the same HTTP, fitted to the cells, or to their presence alone."""
     import numpy as np
 
     from exchangeable.datasets import load
@@ -209,7 +212,8 @@ def als_started(name: str, place: Path, environment: Path) -> Iterator[Far]:
     table = load(name).table
     users, items = (v.decode(table.index[:, a]) for a, v in enumerate(table.vocabularies))
     cells = place / "cells.npz"
-    np.savez(cells, users=users.to_numpy(), items=items.to_numpy(), values=table.values)
+    values = np.ones(len(table)) if positives else table.values
+    np.savez(cells, users=users.to_numpy(), items=items.to_numpy(), values=values)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         service = Far(int(free.getsockname()[1]))
@@ -229,11 +233,24 @@ def als_started(name: str, place: Path, environment: Path) -> Iterator[Far]:
         process.wait(30)
 
 
+def starts(place: Path, table: str) -> dict[str, float]:
+    """Seconds until a service is ready: at first, and once its state has been saved."""
+    seconds = []
+    for _ in range(2):
+        began = time.monotonic()
+        with started(place, table) as service:
+            seconds.append(round(time.monotonic() - began, 2))
+            while not list(place.glob("*.state/*/changes.jsonl")):
+                time.sleep(0.1)
+            service.stop()
+    return {"first_start_s": seconds[0], "start_from_state_s": seconds[1]}
+
+
 def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Run all cases that were asked for."""
     told: dict[str, Any] = {}
     cases = CASES if given.cases == "all" else tuple(given.cases.split(","))
-    plain = [case for case in cases if case != "positives"]
+    plain = [case for case in cases if case not in ("positives", "start")]
     if plain:
         with started(place, given.table) as service:
             loaded(service, given.clients, min(10, given.seconds))  # to warm up
@@ -257,8 +274,12 @@ def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
             told["positives known"] = loaded(service, 1, given.seconds, known=True)
             told["positives many"] = loaded(service, given.clients, given.seconds)
             told["positives_exit_code"] = service.stop()
+    if "start" in cases:
+        (place / "start").mkdir()
+        told["start"] = starts(place / "start", given.table)
     if given.als:
-        with als_started(given.table, place, given.environment) as peer:
+        only = cases == ("positives",)
+        with als_started(given.table, place, given.environment, positives=only) as peer:
             told["als"] = loaded(peer, given.clients, given.seconds)
             told["als one"] = loaded(peer, 1, given.seconds)
             told["als known"] = loaded(peer, 1, given.seconds, known=True)
@@ -287,7 +308,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         told = measured(given, Path(place))
     for name, load in told.items():
-        if isinstance(load, dict):
+        if name == "start":
+            first, again = load.values()
+            print(f"ready after {first} s at first, {again} s from a saved state")
+        elif isinstance(load, dict):
             print(row(name, load))
     if "memory_mb" in told:
         print(f"memory {told['memory_mb']:,} MB, drift {told['memory_drift']:+.1%}")
@@ -311,7 +335,9 @@ def row(name: str, load: dict[str, Any]) -> str:
 
 def _well(told: dict[str, Any]) -> bool:
     """No errors, memory that stays, refusals under overload only. How quick it is is not judged."""
-    loads = {name: load for name, load in told.items() if isinstance(load, dict)}
+    loads = {
+        name: load for name, load in told.items() if isinstance(load, dict) and "errors" in load
+    }
     well = not any(load["errors"] for load in loads.values())
     well &= not any(load["refused_503"] for name, load in loads.items() if name != "overload")
     well &= not (told.get("exit_code") or told.get("positives_exit_code"))

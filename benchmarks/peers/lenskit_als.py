@@ -11,7 +11,7 @@ from lenskit.training import TrainingOptions
 
 
 class LensKit:
-    """Its defaults: 50 factors, 10 epochs, regularization 0.1.
+    """Its defaults, unless settings are given: 50 factors, 10 epochs, regularization 0.1.
 
     The scorer is asked directly, a user at a time. Its pipelines and batches would do the same
     with more around it.
@@ -20,8 +20,8 @@ class LensKit:
     package = "lenskit"
     refits = False
 
-    def __init__(self) -> None:
-        self.model = BiasedMFScorer()
+    def __init__(self, **settings: float) -> None:
+        self.model = BiasedMFScorer(**settings)
 
     def fit(self, train: Cells) -> None:
         users, items, ratings = train

@@ -9,6 +9,7 @@ JSON is printed. The module needs numpy and the peer, and nothing of ours.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,17 +90,22 @@ def hide(data: Positives) -> Positives:
     return Positives(*split_by_user(data.train, seed=1), data.shape)
 
 
-def choose_settings(ranker: Ranker, data: Positives, threads: int) -> tuple[Settings, Trial, int]:
+def choose_settings(
+    ranker: Ranker, data: Positives, threads: int, seconds: float = math.inf
+) -> tuple[Settings, Trial, int]:
     """Climb from the best of the first settings, by steps of one setting or of the coupled ones.
 
-    The search ends where no step leads to a higher NDCG@10. Returns the settings,
-    their trial and the number of settings tried.
+    The search ends where no step leads to a higher NDCG@10, or when the seconds are over. Returns
+    the settings, their trial and the number of settings tried.
     """
     trials: dict[str, Trial] = {}
+    ends = time.perf_counter() + seconds
 
     def trial(settings: Settings) -> Trial:
         key = json.dumps(settings, sort_keys=True)
         if key not in trials:
+            if trials and time.perf_counter() > ends:
+                return Trial(-math.inf, ranker.rounds[0])
             trials[key] = try_settings(ranker, data, settings, threads)
         return trials[key]
 

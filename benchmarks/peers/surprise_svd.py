@@ -11,13 +11,13 @@ from surprise import SVD, Dataset, Reader, SVDpp
 
 
 class Surprise:
-    """Its defaults: 100 factors for SVD, 20 for SVD++, 20 epochs."""
+    """Its defaults, unless settings are given: 100 factors for SVD, 20 for SVD++, 20 epochs."""
 
     package = "scikit-surprise"
     refits = True
 
-    def __init__(self, kind: type) -> None:
-        self.model = kind(random_state=0)
+    def __init__(self, kind: type, **settings: float) -> None:
+        self.model = kind(random_state=0, **settings)
 
     def fit(self, train: Cells) -> None:
         frame = pd.DataFrame(train._asdict())

@@ -21,6 +21,7 @@ from exchangeable.training.recipes import (
     FINETUNING,
     PAPER_AUTOENCODER_TRAINING,
     PAPER_TRAINING,
+    RELEASED_AUTOENCODER_TRAINING,
 )
 from exchangeable.values.codecs import Codec, codec_for
 from paper.lib.problems import Problem
@@ -89,7 +90,10 @@ def self_supervised(problem: Problem, *, released: bool = False, elementwise: bo
     codec = _codec(problem)
     of = SelfSupervisedConfig.released if released else SelfSupervisedConfig.paper
     config = replace(of(codec.out_channels), in_channels=codec.in_channels, elementwise=elementwise)
-    return Deep(config, codec, replace(PAPER_TRAINING, steps=_steps(problem)))
+    training = replace(PAPER_TRAINING, steps=_steps(problem))
+    if _is_large(problem) and (released or not elementwise):
+        training = _sampled(training, cells=110_000)  # of 800 users and 800 films
+    return Deep(config, codec, training)
 
 
 def self_supervised_sampled(problem: Problem) -> Deep:
@@ -106,24 +110,48 @@ def factorized(problem: Problem, *, released: bool = False, elementwise: bool = 
     of = FactorizedConfig.released if released else FactorizedConfig.paper
     config = replace(of(codec.out_channels), in_channels=codec.in_channels, elementwise=elementwise)
     training = replace(PAPER_AUTOENCODER_TRAINING, steps=_steps(problem))
+    if released:
+        training = RELEASED_AUTOENCODER_TRAINING
+        if not _is_large(problem) and problem.name != "ml-100k":  # as large a share as of ML-100K
+            training = replace(training, batch_cells=max(round(0.2 * len(problem.values)), 1000))
+    if _is_large(problem) and (released or not elementwise):
+        training = _sampled(training, cells=160_000)  # of 800 users and 1,300 films
     return Deep(config, codec, training)
 
 
+def _sampled(training: TrainingConfig, cells: int) -> TrainingConfig:
+    """Return training in conditional samples, as the paper did on ML-1M."""
+    return replace(
+        training,
+        batch="conditional",
+        batch_cells=cells,
+        steps=8000,
+        evaluate_every=200,
+        patience=None,
+    )
+
+
 def factorized_hiding(problem: Problem) -> Deep:
-    """As released, but trained to predict hidden cells, as the self-supervised model is."""
-    made = factorized(problem, released=True)
+    """With a map per side, and trained to predict hidden cells, as the self-supervised model is."""
+    made = factorized(problem)
+    assert isinstance(made.config, FactorizedConfig)
+    config = replace(made.config, maps=True)
     training = replace(
         made.training, hide="rows", hide_least=0.05, hide_most=0.5, average=0.98, steps=8000
     )
-    if len(problem.values) >= MANY:  # too many to be learned by heart, and slow to learn at all
+    if _is_large(problem):  # too many to be learned by heart, and slow to learn at all
         training = replace(
             training, learning_rate=2e-3, weight_decay=0.1, schedule="cosine", steps=9000
         )
-    return replace(made, training=training)
+    return replace(made, config=config, training=training)
+
+
+def _is_large(problem: Problem) -> bool:
+    return len(problem.values) >= MANY
 
 
 def _steps(problem: Problem) -> int:
-    return 12_000 if len(problem.values) < MANY else 4000
+    return 4000 if _is_large(problem) else 12_000
 
 
 # Ours ------------------------------------------------------------------------------------

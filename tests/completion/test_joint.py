@@ -17,7 +17,7 @@ def friends(size=16, density=0.5, seed=0):
     """Who likes whom how much, nobody themselves."""
     draws = np.random.default_rng(seed)
     tastes = draws.normal(size=(size, 2))
-    liking = tastes @ np.array([[1.0, 0.5], [-0.5, 1.0]]) @ tastes.T
+    liking = tastes @ np.array([[0.2, 1.0], [-1.0, 0.2]]) @ tastes.T
     rows = [
         (f"p{i:02}", f"p{j:02}", liking[i, j])
         for i in range(size)
@@ -177,3 +177,57 @@ def test_positives_of_a_joint_table_are_ranked_without_oneself():
     trained = ex.Completer("residual", joint=True, training=STEPS).fit(links)
     index = trained.cells_.index
     assert (index[:, 0] != index[:, 1]).all()
+
+
+def listed_once(size=40, share=0.6):
+    """Distances of places: symmetric, each listed in one direction."""
+    draws = np.random.default_rng(1)
+    places = draws.normal(size=(size, 2))
+    pairs = [(i, j) for i in range(size) for j in range(i) if draws.random() < share]
+    turned = [(j, i) if draws.random() < 0.5 else (i, j) for i, j in pairs]
+    return pl.DataFrame(
+        [(f"q{i:02}", f"q{j:02}", float(places[i] @ places[j])) for i, j in turned],
+        schema=["from", "to", "value"],
+        orient="row",
+    )
+
+
+@pytest.mark.parametrize("model", ["vmf", "pretrained"])
+def test_symmetric_values_are_read_in_both_directions(model):
+    frame = listed_once()
+    completer = ex.Completer(model, joint=True).fit(frame)
+    assert len(completer.table_) == len(frame)
+    assert len(completer.cells_) == 2 * len(frame)
+    assert any("cells of a joint table are read in both directions" in n for n in completer.notes_)
+    turned = frame.select("to", "from").rename({"to": "from", "from": "to"})
+    error = np.sqrt(np.mean((completer.predict(turned) - frame["value"].to_numpy()) ** 2))
+    apart = ex.Completer(model).fit(frame)
+    error_apart = np.sqrt(np.mean((apart.predict(turned) - frame["value"].to_numpy()) ** 2))
+    assert error < 0.5 * error_apart
+
+
+def test_values_without_symmetry_are_read_as_they_are():
+    completer = fitted("vmf", friends(size=40))
+    assert len(completer.cells_) == len(completer.table_)
+    assert any("cells of a joint table are read as they are" in note for note in completer.notes_)
+
+
+def test_updates_of_a_mirrored_table_come_in_both_directions(tmp_path):
+    completer = ex.Completer("vmf", joint=True).fit(listed_once())
+    completer.save(tmp_path / "saved")
+    completer = ex.Completer.load(tmp_path / "saved")
+    cells = len(completer.cells_)
+    completer.update([("new", "q01")], [5.0])
+    assert len(completer.cells_) == cells + 2
+    known = completer.table_.frame(completer.table_.index[:1]).row(0)
+    completer.update([known[::-1]], [7.0])  # what was a copy is observed now
+    assert len(completer.cells_) == cells + 2
+    assert values_of(completer, known) != values_of(completer, known[::-1]) == 7.0
+    completer.update([("new", "q01")], [6.0])
+    assert values_of(completer, ("new", "q01")) == values_of(completer, ("q01", "new")) == 6.0
+
+
+def values_of(completer, cell):
+    """The value with which a cell was read."""
+    (place,) = (completer.cells_.index == completer.table_.cells([cell])).all(axis=1).nonzero()[0]
+    return completer.cells_.values[place]

@@ -136,3 +136,10 @@ def test_units_and_signs_in_values_are_named(tmp_path, written):
     (tmp_path / "loads.csv").write_text(text)
     with pytest.raises(InputError, match=r"line 2: .* write the number without its unit or sign"):
         Table.read(tmp_path / "loads.csv")
+
+
+@pytest.mark.parametrize("written", [["1", "NA", "2"], [1, -9, 2]])
+def test_values_may_be_in_a_column_named_count(written):
+    frame = pl.DataFrame({**CELLS, "count": written})
+    table = Table.of(frame, value="count", missing=("-9",))
+    assert table.values[[0, 2]].tolist() == [1.0, 2.0]

@@ -30,6 +30,8 @@ ASKED = (
 
 def fitted(name):
     training = replace(RECIPES[name].training, steps=2, evaluate_every=1)
+    if name == "factorized-released":  # whose weights are close to zero at the start
+        training = replace(training, steps=20, evaluate_every=20, learning_rate=0.01)
     return Completer(name, training=training).fit(SEEN, VALUES)
 
 

@@ -657,3 +657,18 @@ def test_weights_of_one_block_of_members_are_not_those_of_the_next(monkeypatch):
         monkeypatch.setattr(reference_weights, "PAIRS_PER_BLOCK", {"cpu": pairs})
         sparse = Similarity(index, left, (60, 50), 0)
         torch.testing.assert_close(sparse.estimate(asked), expected)
+
+
+def test_the_prior_of_a_joint_table_gives_the_channels_of_the_mirrored_cell_too():
+    x = random_array((8, 8), density=0.6)
+    prior = Prior.of(x, ValueStats.of(x.values.flatten().numpy(), REAL), 3)
+    joint = replace(prior, joint=True)
+    index = x.support.index[:5]
+    own, mirrored = prior(index), prior(index.flip(1))
+    both = joint(index)
+    assert_same(both[:, : own.shape[1]], own)
+    assert_same(both[:, own.shape[1]], mirrored[:, 0] - own[:, 0])
+    assert_same(both[:, own.shape[1] + 1 :], mirrored[:, 1:])
+    one, other = (each.of_unseen([0])[1] for each in (prior, joint))
+    assert other.shape[1] == 2 * one.shape[1]
+    assert_same(other[:, : one.shape[1]], one)

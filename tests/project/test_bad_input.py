@@ -248,7 +248,7 @@ BAD = {
         lambda: JointlyExchangeableLinear(1, 1)(
             random_array((3, 3), dtype=torch.float32), features=(torch.zeros(3, 1), None)
         ),
-        "made without features, but some came",
+        "features must have shapes",
     ),
     "a share of more than all": (
         lambda: SelfSupervisedConfig(1, 1, dropout=7),

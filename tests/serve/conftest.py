@@ -23,3 +23,14 @@ def client(engine):
 
     with TestClient(create_app(engine)) as opened:
         yield opened
+
+
+@pytest.fixture
+def pair(url):
+    """Two engines on one database."""
+    from tests.support.service_engine import open_shared
+
+    engines = [open_shared(url) for _ in range(2)]
+    yield engines
+    for engine in engines:
+        engine.close()

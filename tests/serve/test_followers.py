@@ -11,32 +11,22 @@ pytest.importorskip("httpx2", reason="needs httpx2")
 
 from fastapi.testclient import TestClient
 from soak import serve_followers
-from tests.support.service_engine import FILM, FRAME, MEMBER, fit_bias, predicted, until
+from tests.support.service_engine import (
+    FILM,
+    FRAME,
+    MEMBER,
+    fit_bias,
+    named,
+    open_shared,
+    predicted,
+    until,
+)
 
-from exchangeable.data.table import Table
 from exchangeable.errors import Failed
-from exchangeable.serve import follower
+from exchangeable.serve import follower as follower_module
 from exchangeable.serve.answers.lists import Question
 from exchangeable.serve.app import create_app
-from exchangeable.serve.engine import Engine
 from exchangeable.storage import changes
-from exchangeable.storage.store import Store
-
-
-def open_engine(url):
-    store = Store.open(url)
-    if store.is_empty:
-        store.fill("film-club", Table.of(FRAME))
-    return Engine(store, fit_bias)
-
-
-@pytest.fixture
-def pair(url):
-    """Two engines on one database."""
-    engines = [open_engine(url) for _ in range(2)]
-    yield engines
-    for engine in engines:
-        engine.close()
 
 
 @pytest.fixture
@@ -46,10 +36,6 @@ def held(pair, monkeypatch):
     monkeypatch.setattr(pair[1].refresher, "make", lambda table: event.wait(20) and fit_bias(table))
     yield event
     event.set()
-
-
-def named(engine):
-    return {label for label, _ in engine.members(0, "", 10_000)}
 
 
 def test_what_one_writes_the_other_predicts_from(pair):
@@ -207,7 +193,7 @@ def test_a_gap_in_the_log_closes_the_table_until_it_has_been_read_again(pair, he
         one.store.trim_log()
     with TestClient(create_app(other)) as client:
         until(lambda: client.get("/v1/members").status_code == 503, 5)
-        assert client.get("/ready").json()["reasons"] == ["contact"]
+        assert "contact" in client.get("/ready").json()["reasons"]
         held.set()
         until(lambda: client.get("/v1/members").status_code == 200)
         assert MEMBER not in named(other)
@@ -216,9 +202,9 @@ def test_a_gap_in_the_log_closes_the_table_until_it_has_been_read_again(pair, he
 
 def test_a_long_write_elsewhere_does_not_keep_a_service_from_following(url, monkeypatch):
     """Old entries are removed meanwhile, which has to wait for the writer."""
-    monkeypatch.setattr(follower, "TRIM_SECONDS", 0.01)
+    monkeypatch.setattr(follower_module, "TRIM_SECONDS", 0.01)
     monkeypatch.setattr(changes, "KEEP_SECONDS", -1.0)
-    one, other = open_engine(url), open_engine(url)
+    one, other = open_shared(url), open_shared(url)
     looks, plain = [], other.refresher.follower._watch.look
     monkeypatch.setattr(
         other.refresher.follower._watch, "look", lambda after: looks.append(0) or plain(after)

@@ -460,6 +460,62 @@ def test_another_table_can_be_picked(browser, service):
         page.locator("#recommended li").first.wait_for()
 
 
+def test_long_titles_of_columns_fit_a_telephone(browser, service, tmp_path):
+    rows = "".join(f"{n % 7},{n % 4},{n % 5 + 1}\n" for n in range(20))
+    (tmp_path / "long.csv").write_text(f"{'x' * 490},film,rating\n{rows}", encoding="utf-8")
+    with opened(browser, service, "phone", path="#own") as page:
+        page.set_input_files("#file", tmp_path / "long.csv")
+        page.locator("#complete:enabled").wait_for()
+        assert faults(page) == []
+        page.locator("#complete").click()
+        page.locator("#file-explorer tbody tr").first.wait_for()
+        assert faults(page) == []
+
+
+def test_whole_numbers_of_any_length_name_their_members(browser, tmp_path):
+    """A browser would round 76561198000000001."""
+    whole = 76561198000000001 + np.arange(12)
+    frame = pl.DataFrame({"game": np.arange(12) % 4, "player": whole, "hours": np.arange(12) / 4})
+    frame.write_csv(tmp_path / "steam.csv")
+    with (
+        served(tmp_path, "steam.csv", "--model", "bias") as service,
+        opened(browser, service, path="#explore") as page,
+    ):
+        cells = page.locator("#explored .explorer tbody td:nth-child(2)")
+        cells.first.wait_for()
+        shown = {int(text) for text in cells.all_inner_texts()}
+        assert shown <= set(whole.tolist())
+        assert len(shown) > 4
+        page.locator("#explored input[type=search]").first.fill("76561198000000007")
+        page.locator("#explored .found button").first.click()
+        page.locator("#explored", has_text="player: 76561198000000007").wait_for()
+        page.locator("#tab-rate").click()
+        rated = page.locator("#choices li", has_text="76561198000000007")
+        rated.locator("select").select_option("2")
+        page.locator("#recommended li").first.wait_for()
+        assert faults(page) == []
+
+
+def test_the_table_that_was_chosen_last_is_shown(browser, tmp_path):
+    small = CLUB.frame(CLUB.index[:200], rating=CLUB.values[:200])
+    for name in ("one", "two", "three"):
+        pl.DataFrame(small).write_csv(tmp_path / f"{name}.csv")
+    files = ["one.csv", "two.csv", "three.csv", "--model", "bias"]
+    with served(tmp_path, *files) as service, opened(browser, service) as page:
+        page.locator("#choices li").first.wait_for()
+        waiting = []
+        page.route("**/v1/tables/two/model", lambda route: waiting.append(route))
+        for name in ("two", "three"):
+            page.locator("#tables select").select_option(name)
+        page.locator("#about", has_text="three:").wait_for()
+        with page.expect_response("**/v1/tables/two/model"):
+            waiting[0].continue_()
+        page.locator("#tab-explore").click()
+        page.locator("#explored tbody tr").first.wait_for()
+        assert page.locator("#about").inner_text().startswith("three:")
+        assert faults(page) == []
+
+
 def test_the_page_asks_for_a_token_and_takes_another(browser, tmp_path):
     (tmp_path / "token").write_text(TOKEN, encoding="utf-8")
     with (

@@ -1,7 +1,10 @@
 """The service as a process: started by the command, killed, stopped, and started again."""
 
+import sys
 import threading
 import time
+from itertools import pairwise
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -9,12 +12,12 @@ import pytest
 pytest.importorskip("sqlalchemy", reason="needs exchangeable[serve]")
 pytest.importorskip("uvicorn", reason="needs exchangeable[serve]")
 
-from benchmarks import serve_load
 from soak import serve_attacks, serve_kill, serve_schema, serve_uploads
 from tests.support import postgres
 from tests.support.service import Service, served
 from typer.testing import CliRunner
 
+from benchmarks import serve_load
 from exchangeable.cli import app
 from exchangeable.data.table import Table
 from exchangeable.storage.store import Store
@@ -48,6 +51,26 @@ def test_many_clients_at_once_and_broken_files_are_answered(tmp_path):
         assert told["errors"] == told["refused_503"] == 0
         assert set(serve_uploads.sent(service, 12)) <= {200, 413, 422}
         assert service.stop() == 0
+
+
+def arenas(process):
+    """Number of arenas of glibc's malloc beside the main one: 64 MiB each, most not in use yet."""
+    rows = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+    spans = [tuple(int(end, 16) for end in row.split()[0].split("-")) for row in rows]
+    accesses = [row.split()[1] for row in rows]
+    pairs = zip(pairwise(spans), pairwise(accesses), strict=True)
+    return sum(
+        access == ("rw-p", "---p") and first[0] % 2**26 == 0 and second[1] - first[0] == 2**26
+        for (first, second), access in pairs
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="arenas are glibc's")
+def test_all_threads_of_the_service_share_one_arena(tmp_path):
+    """With arenas of their own, memory that one has freed stays out of use for the others."""
+    with served(tmp_path, "--model", "bias") as service:
+        assert serve_load.loaded(service, 8, 1)["requests_per_second"] > 0
+        assert arenas(service.process) == 0
 
 
 def test_others_are_served_during_attacks(tmp_path):

@@ -1,6 +1,8 @@
 """The refresher follows the database, whatever changes come and in whatever order."""
 
+import gc
 import threading
+import weakref
 
 import polars as pl
 import pytest
@@ -23,6 +25,7 @@ from tests.support.service_engine import (
 from exchangeable import Completer
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.serve import refresher
+from exchangeable.serve.answers.lists import Question
 from exchangeable.serve.app import create_app
 from exchangeable.serve.server import saved_completer_factory
 from exchangeable.serve.snapshot import Busy
@@ -270,3 +273,26 @@ def test_what_fails_in_the_background_is_tried_again(client, engine, monkeypatch
     monkeypatch.setattr(engine.refresher, "make", sometimes)
     client.delete("/v1/interactions", params={"label": [MEMBER, FILM]})
     until(lambda: engine.snapshot.read_version == 2)
+
+
+@pytest.mark.parametrize("model", ["bias", "pretrained"])
+def test_of_many_folds_and_refreshes_only_the_last_state_stays_in_memory(tmp_path, model):
+    engine = open_engine(tmp_path, make=lambda table: Completer(model).fit_table(table))
+    past = []
+    for n in range(6):
+        past += [weakref.ref(engine.snapshot), weakref.ref(engine.snapshot.completer.predictor_)]
+        past.append(weakref.ref(engine.snapshot.completer.fitted_))
+        engine.recommend(Question(0, MEMBER, n=3))
+        engine.recommend(Question(0, None, [(FILM, 5.0)], n=3))
+        if n == 3:
+            engine.refresher.delete_member(0, "new 0")
+        last = engine.refresher.put([((f"new {n}", FILM), 4.0)])
+        until(lambda version=last: engine.snapshot.version == version)
+    until(lambda: not engine.refresher.behind and not engine.refresher.refreshing)
+
+    def none_left():
+        gc.collect()
+        return not [one() for one in past if one() is not None]
+
+    until(none_left)
+    engine.close()

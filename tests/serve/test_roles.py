@@ -64,6 +64,21 @@ def test_a_call_needs_its_role_or_a_higher_one(client, prefix):
             assert f"has the role {role}" in answer.json()["error"]
 
 
+def test_a_role_for_any_table_is_enough_for_a_file(client):
+    content = b"a,b,c\n1,2,3\n1,3,\n2,2,1\n"
+    for call in ("complete", "look", "columns"):
+        answer = client.post(f"/v1/{call}", content=content, headers=bearing(GUEST))
+        assert answer.status_code == 200, answer.text
+    answer = client.post("/v1/import", content=content, headers=bearing(GUEST))
+    assert answer.status_code == 403
+
+
+def test_a_token_is_not_sent_on_by_a_redirect(client):
+    for path in ("/v1/model/", "/v1/tables/", "/v1/tables/numbers/model/", "/page/main.js/"):
+        answer = client.get(path, headers=bearing(ADMIN), follow_redirects=False)
+        assert answer.status_code == 404, path
+
+
 @pytest.mark.parametrize(
     "ending", ["%0A", "%0D", "%0D%0A", "%00", "/", "%20", "%2F", ";", "/.", "%3F"]
 )

@@ -76,6 +76,12 @@ def test_strangers_are_kept_out_unless_that_is_asked_for(tmp_path):
         assert host in Address(host).origins.names
 
 
+def test_an_address_can_be_opened_as_it_is_shown():
+    for host in ("::1", "[::1]"):
+        assert Address(host).url(8080) == "http://[::1]:8080"
+    assert Address().url(1) == "http://127.0.0.1:1"
+
+
 def test_a_port_that_is_taken_is_told():
     first = Address(port=0).bind()
     assert first.proto == socket.IPPROTO_TCP  # else asyncio would let small answers wait

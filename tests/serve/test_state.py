@@ -375,3 +375,18 @@ def test_a_folder_is_free_only_after_what_is_being_saved_is_whole(together, monk
     assert beside.load(1) is not None
     assert beside.folder == engine.refresher.state.folder
     beside.close()
+
+
+def test_a_folder_of_the_user_with_the_name_of_the_table_stays(tmp_path):
+    mine = tmp_path / "film-club" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    store = Store.open(f"sqlite:///{tmp_path / 'table.db'}")
+    store.fill("film-club", Table.of(FRAME))
+    for _ in range(2):
+        engine = Engine(store, fit_bias, State.of(store, OPTIONS, tmp_path))
+        saved(engine)
+        engine.refresher.delete_member(0, MEMBER)
+        assert engine.refresher.state.folder.parent.parent == tmp_path
+        engine.close()
+    assert mine.read_text() == "mine"

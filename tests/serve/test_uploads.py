@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs exchangeable[serve]")
 pytest.importorskip("httpx2", reason="needs httpx2")
 
+from tests.support.attacks import growing_parquet
 from tests.support.service_engine import FRAME
 
 
@@ -159,3 +160,26 @@ def test_a_bad_file_is_told_in_the_words_of_the_command(client, content, reason)
             continue
         assert answer.status_code == 422
         assert re.search(reason, told["error"])
+
+
+@pytest.mark.parametrize("title", ["*", "^fil.$", "^.*$"])
+def test_a_column_that_polars_would_take_for_a_pattern_is_refused(client, title):
+    frame = MISSING.rename({"film": title})
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    for content in (csv_of(frame), buffer.getvalue(), frame.write_json().encode()):
+        answer = client.post("/v1/columns", content=content)
+        assert answer.status_code == 422
+        assert f"{title!r} is a pattern" in answer.json()["error"]
+
+
+def test_a_pattern_hides_no_text_that_grows(client):
+    content = growing_parquet("^(film)$", others=5000)
+    answer = client.post("/v1/columns", content=content)
+    assert answer.status_code == 422
+    assert "is a pattern" in answer.json()["error"]
+
+
+def test_json_that_is_too_deep_is_refused(client):
+    answer = client.post("/v1/columns", content=b'{"a":' * 10_000)
+    assert answer.status_code == 422

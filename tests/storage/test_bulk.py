@@ -124,6 +124,20 @@ def test_rows_may_arrive_slowly(url, monkeypatch):
     store.close()
 
 
+def test_the_rows_of_a_new_table_may_arrive_slowly(url, monkeypatch):
+    monkeypatch.setitem(database._LIMITS, "options", "-c statement_timeout=200")
+    store = Store.open(url)
+    store.fill("films", Table.of(FRAME))
+
+    def rows():
+        time.sleep(0.5)
+        yield ("eve", "1", 5.0, None)
+
+    with store.engine.begin() as connection:
+        assert bulk.insert_rows(connection, store.cells, rows()) == 1
+    store.close()
+
+
 def test_an_export_is_of_one_moment(store, url, monkeypatch):
     monkeypatch.setattr("exchangeable.storage.store.ROWS_PER_PART", 2)
     other, parts = Store.open(url), store.export()

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed
 from exchangeable.storage import changes
+from exchangeable.storage import watch as watch_module
 from exchangeable.storage.changes import digest
 from exchangeable.storage.database import Occupied
 from exchangeable.storage.schema import CHANGES
@@ -61,6 +62,23 @@ def test_every_change_is_in_the_log_under_its_version(store, watch):
     assert math.isnan(news.entries[0].times[1])
     assert watch.look(2).entries == news.entries[1:]
     assert watch.look(3).entries == ()
+
+
+def test_a_change_in_the_midst_of_a_look_is_found_by_the_next_one(store, watch, monkeypatch):
+    assert watch.look(1).version == 1
+    store.put([(("dan", 7), 1.0)])
+
+    def change_then(connection, table_id):
+        version = plain(connection, table_id)
+        monkeypatch.undo()
+        store.put([(("eve", 7), 1.0)])
+        return version
+
+    plain = watch_module.read_head
+    monkeypatch.setattr(watch_module, "read_head", change_then)
+    version = watch.look(1).version
+    assert watch.look(version).version == 3
+    assert watch.look(3) == watch.look(3) == changes_of(3)
 
 
 def test_a_change_that_fails_is_not_in_the_log(store, watch, monkeypatch):

@@ -147,3 +147,14 @@ def test_the_code_of_the_first_version_finds_no_cells_to_change(old):
         execute(old, "SELECT * FROM exchangeable_cells")
     with pytest.raises(sa.exc.DBAPIError):
         execute(old, "CREATE TABLE exchangeable_table (id INTEGER)")
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_store_any_text_is_refused(server, encoding):
+    engine = sa.create_engine(f"{server}/postgres", isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        made = f"CREATE DATABASE {encoding} TEMPLATE template0 ENCODING '{encoding}'"
+        connection.execute(sa.text(f"{made} LC_COLLATE 'C' LC_CTYPE 'C'"))
+    engine.dispose()
+    with pytest.raises(InputError, match=f"must have the encoding UTF8, but has {encoding}"):
+        Store.open(f"{server}/{encoding.lower()}")

@@ -1,6 +1,7 @@
 """What was acknowledged is there: the same claims for SQLite and for PostgreSQL."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from tests.support.service_engine import open_engine
 
 from exchangeable.data.table import Table
 from exchangeable.errors import Failed, InputError
+from exchangeable.storage.database import open_database
 from exchangeable.storage.facts import MAX_LABEL_LENGTH, Facts
 from exchangeable.storage.store import Store
 
@@ -207,3 +209,10 @@ def test_labels_fit_a_key_together(tmp_path):
 def test_a_database_in_memory_is_refused(url):
     with pytest.raises(InputError, match="kept in a file"):
         Store.open(url)
+
+
+def test_the_location_shows_no_password(tmp_path):
+    url = "postgresql://ann:secret@host/films?password=secret&application_name=films"
+    shown = Store.location.fget(SimpleNamespace(engine=open_database(url)[0]))
+    assert "secret" not in shown
+    assert "application_name=films" in shown

@@ -31,14 +31,27 @@ def open_engine(tmp_path, frame=FRAME, make=fit_bias, axes=None, name=None):
     return Engine(store, make)
 
 
+def open_shared(url):
+    """An engine around the film club in a database that others may serve too."""
+    store = Store.open(url)
+    if store.is_empty:
+        store.fill("film-club", Table.of(FRAME))
+    return Engine(store, fit_bias)
+
+
 def predicted(client, *cells):
     answer = client.post("/v1/predict", json={"cells": cells})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def until(holds, seconds=20):
+def until(holds, seconds=60):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.01)
+
+
+def named(engine):
+    """Members that an engine lists."""
+    return {label for label, _ in engine.members(0, "", 10_000)}

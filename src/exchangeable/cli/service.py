@@ -107,8 +107,12 @@ def serve(
     missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         raise InputError(f"serve needs {', '.join(missing)}: pip install 'exchangeable[serve]'")
+    from exchangeable.runtime.arenas import share_one_arena
+
+    share_one_arena()  # before threads that the modules below start have arenas of their own
     from exchangeable.serve.engine import Engine
     from exchangeable.serve.limits import Limits
+    from exchangeable.serve.monitoring.telemetry import log_as_json
     from exchangeable.serve.server import Address
     from exchangeable.serve.server import serve as run
     from exchangeable.serve.state import State
@@ -124,6 +128,7 @@ def serve(
     address = Address(host, port, tokens, anyone, tuple(allowed_host or ()))
     limits = Limits(upload_memory=upload_memory * 2**20, upload_seconds=upload_seconds)
     output = Output(as_json=False)
+    log_as_json()  # what is wrong with a saved state, too
     file = Path(f"{stem_of(chosen.tables[0].source or SAMPLE) if chosen.tables else SAMPLE}.db")
     url = db or f"sqlite:///{file}"
     with ExitStack() as opened:
@@ -168,8 +173,8 @@ def serve(
             served.append(ServedTable(engine, own, read_only=setting.read_only))
         sources = ", ".join(store.facts.source for store in stores)
         typer.echo(
-            f"serving {sources} at http://{host}:{port}, kept in {stores[0].location}; Ctrl-C "
-            f"stops it"
+            f"serving {sources} at {address.url(bound.getsockname()[1])}, kept in "
+            f"{stores[0].location}; Ctrl-C stops it"
         )
         run(Tables(served, limits), address, bound)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from exchangeable.completion.fit import Fitted, calibrate_on_validation, describe_training
+from exchangeable.completion.fit import Fitted, describe_training
+from exchangeable.completion.select import calibrate_on_validation
 from exchangeable.predictors.base import Predictor
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import UnitsPredictor, in_units, unwrapped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -12,9 +12,13 @@ import torch
 
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines import BASELINES
-from exchangeable.completion.select import candidates_for, compare_models, predict_and_rank
+from exchangeable.completion.select import (
+    calibrate_on_validation,
+    candidates_for,
+    compare_models,
+)
 from exchangeable.data.features import TableFeatures, with_described_members
-from exchangeable.data.joint import share_features
+from exchangeable.data.joint import mirrored, share_features
 from exchangeable.data.negatives import observed_cells, ranked_cells
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
@@ -23,6 +27,7 @@ from exchangeable.predictors.baseline import fit_baseline
 from exchangeable.predictors.literal import predictor_of
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.ranking import RankingPredictor
+from exchangeable.predictors.symmetry import compare_symmetry, reads_axes_apart
 from exchangeable.predictors.units import UnitsPredictor, find_units, in_units
 from exchangeable.pretraining import bundled
 from exchangeable.ranking.ranker import PretrainedRanker
@@ -39,7 +44,7 @@ from exchangeable.training.recipes import RECIPES
 from exchangeable.training.task import ValidationSplit
 from exchangeable.training.train_model import train_recipe
 from exchangeable.training.trained_model import TRAINED_ON, TrainedModel
-from exchangeable.values.calibration import UNCALIBRATED, Calibration
+from exchangeable.values.calibration import UNCALIBRATED
 from exchangeable.values.scale import Scale
 from exchangeable.values.units import Units, UnitsKind
 
@@ -103,6 +108,8 @@ class Fitted:
     """Cells that came since all of them were read together."""
     features: TableFeatures = field(default_factory=TableFeatures)
     """Features of the members."""
+    mirrored: bool = False
+    """Whether the cells of a joint table were read in both directions."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fitted:
         """Return itself: nothing in it changes, and torch cannot copy sparse matrices deeply."""
@@ -167,6 +174,13 @@ def fit(request: FitRequest) -> Fitted:
     if request.units is None and request.model in PLAIN_MODELS and cells.scale.kind == "real":
         request = replace(request, units="plain")
     units = _find_units(request, table, cells)
+    symmetry = None
+    if table.joint and reads_axes_apart(request.model):
+        symmetry = compare_symmetry(in_units(units, cells))
+    if symmetry is not None:
+        notes = (*notes, str(symmetry))
+        cells = mirrored(cells) if symmetry.helps else cells
+        units = _find_units(request, table, cells)
     read = in_units(units, cells)
     predictor, name, scale, reasons = _fit_model(request, read, members)
     notes = (*notes, *members.found, *reasons)
@@ -174,7 +188,8 @@ def fit(request: FitRequest) -> Fitted:
         notes = (*notes, units.describe(table.axes))
     if not units.changes_nothing:
         predictor = UnitsPredictor.of(units, request.units is not None, cells, predictor)
-    return Fitted(table, replace(cells, scale=scale), predictor, notes, name, features=members)
+    cells, is_mirrored = replace(cells, scale=scale), symmetry is not None and symmetry.helps
+    return Fitted(table, cells, predictor, notes, name, features=members, mirrored=is_mirrored)
 
 
 def _find_units(request: FitRequest, table: Table, cells: Cells) -> Units:
@@ -314,17 +329,6 @@ def _choose_model(request: FitRequest) -> tuple[str, tuple[str, ...]]:
         return bundled.NAME, ()
     axes = "1 axis" if order == 1 else f"{order} axes"
     return FALLBACK_MODEL, (f"model {FALLBACK_MODEL}: none is pretrained for tables of {axes}",)
-
-
-def calibrate_on_validation(
-    split: ValidationSplit, cells: Cells, condition: Callable[[Cells], Predictor]
-) -> Calibration:
-    """Calibrate a model that was trained here on the cells held out for validation."""
-    training, validation = split.of(cells)
-    if not len(validation):
-        return UNCALIBRATED
-    predictor = condition(training)
-    return Calibration.fit(predict_and_rank(predictor, validation)[1])
 
 
 def describe_training(trained: TrainedModel) -> str:

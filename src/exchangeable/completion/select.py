@@ -33,6 +33,7 @@ from exchangeable.prior.closed_form_fit import BIASES
 from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import run_all
+from exchangeable.training.task import ValidationSplit
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.distributions import Distribution
 
@@ -180,7 +181,8 @@ def compare_models(
     if not truth:
         return None
     # Pools of all cells have read the values, so they do not tell what is to be corrected.
-    correction, changes = _find_correction(model, readings, folds) if reread else (None, None)
+    corrects = reread and not cells.joint
+    correction, changes = _find_correction(model, readings, folds) if corrects else (None, None)
     for number, (reading, values) in enumerate(zip(readings, folds, strict=True)):
         if len(values):
             predictions = reading.predictions
@@ -296,6 +298,17 @@ def predict_and_rank(predictor: Predictor, cells: Cells) -> tuple[Floats, Floats
         times=cells.times,
     )
     return means, ranks
+
+
+def calibrate_on_validation(
+    split: ValidationSplit, cells: Cells, condition: Callable[[Cells], Predictor]
+) -> Calibration:
+    """Calibrate a model that was trained here on the cells held out for validation."""
+    training, validation = split.of(cells)
+    if not len(validation):
+        return UNCALIBRATED
+    predictor = condition(training)
+    return Calibration.fit(predict_and_rank(predictor, validation)[1])
 
 
 def _joined(columns: dict[str, list[Floats]]) -> dict[str, Floats]:

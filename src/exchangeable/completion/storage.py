@@ -63,6 +63,7 @@ def save_completer(path: str | Path, params: dict[str, Any], fitted: Fitted) -> 
         "notes": list(fitted.notes),
         "name": fitted.name,
         "folded": fitted.cells_since_refresh,
+        "mirrored": fitted.mirrored,
     }
     stored = {
         "index": torch.from_numpy(table.index),
@@ -122,6 +123,7 @@ def load_completer(path: str | Path, device: torch.device) -> tuple[dict[str, An
             # A model without its state has just read all cells together; others are as they were.
             int(config.get("folded", 0)) if "baseline" in predictor or has_state(predictor) else 0,
             _read_features(config.get("features", []), stored.tensors["table"], stored.files),
+            bool(config.get("mirrored", False)),
         )
     except InputError:
         raise

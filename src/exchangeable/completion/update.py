@@ -14,7 +14,7 @@ from exchangeable.completion.inputs import check_columns
 from exchangeable.data.column_roles import match_axes
 from exchangeable.data.features import TableFeatures
 from exchangeable.data.frames import frame_of
-from exchangeable.data.joint import share_features, with_more_members
+from exchangeable.data.joint import mirrored, share_features, with_more_members
 from exchangeable.data.negatives import draw_negatives_beside, observed_cells, ranked_cells
 from exchangeable.data.options import Duplicates
 from exchangeable.data.table import Table
@@ -74,9 +74,11 @@ def update(fitted: Fitted, added: Table, features: Mapping[str, Any] | None = No
         zeros = draw_negatives_beside(index, everything, np.random.default_rng(len(everything)))
         index, values = np.concatenate([index, zeros]), np.r_[values, np.zeros(len(zeros))]
         new = Cells(index, values, shape, table.scale)
+    if fitted.mirrored:
+        new = mirrored(new, everything)
     if _is_same(before, fitted.cells):
         cells = replace(everything, scale=fitted.cells.scale)
-    else:  # with negatives that were drawn beside them
+    else:  # with negatives that were drawn beside them, or the same cells mirrored
         cells, changed = _merge(fitted.cells, new)
     described = fitted.features
     predictor = fitted.predictor

@@ -14,6 +14,7 @@ from exchangeable.arrays.cells import Index
 from exchangeable.data.options import TableOptions
 from exchangeable.data.vocabulary import column_of
 from exchangeable.errors import InputError
+from exchangeable.files.titles import check_titles
 
 MIN_AXES = 2
 """Columns of labels that are left where one that equals the values is not an axis."""
@@ -49,6 +50,7 @@ def frame_of(data: Any) -> tuple[pl.DataFrame, str]:
         raise InputError("column names must differ, but some come twice") from None
     if len({str(c) for c in frame.columns}) != len(frame.columns):
         raise InputError("column names must differ, but some come twice")
+    check_titles("the table", map(str, frame.columns))
     # Not frame[c]: a pandas column may be named by a number, which would be taken for a position.
     pairs = zip(frame.columns, frame.iter_columns(), strict=True)
     columns = {str(name): _polars_series(column, str(name)) for name, column in pairs}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from exchangeable.arrays.cells import Index
+from exchangeable.arrays.cells import Cells, Index, cell_keys
 from exchangeable.data.vocabulary import Vocabulary, name_type
 from exchangeable.errors import InputError
 
@@ -66,3 +67,20 @@ def share_features(table: Table, frames: Mapping[str, Any] | None) -> Mapping[st
         return frames
     (name, frame), *_ = frames.items()
     return dict.fromkeys(table.axes, frame) if name in table.axes else frames
+
+
+def mirrored(cells: Cells, others: Cells | None = None) -> Cells:
+    """Add the cell (j, i) with the value of (i, j) where it is not observed itself.
+
+    Cells observed are these, or all of ``others``.
+    """
+    known = cells if others is None else others
+    mirror = cells.index[:, ::-1]
+    absent = ~np.isin(cell_keys(mirror, cells.shape), cell_keys(known.index, cells.shape))
+    times = cells.times
+    return replace(
+        cells,
+        index=np.concatenate([cells.index, mirror[absent]]),
+        values=np.concatenate([cells.values, cells.values[absent]]),
+        times=None if times is None else np.concatenate([times, times[absent]]),
+    )

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -185,8 +186,8 @@ class Numerals:
         named = self._is_named(numbers)
         if not named.any():
             return numbers
-        counts = numbers.filter(named).value_counts().iter_rows()
-        self.missing_seen.update({f"{number:g}": count for number, count in counts})
+        counts = _count(numbers.filter(named))
+        self.missing_seen.update({f"{number:g}": count for number, count in counts.items()})
         return numbers.set(named, None)
 
     def _advise(self, text: str, column: str, words: list[str]) -> str:
@@ -252,8 +253,9 @@ def _find_thousands_points(text: pl.Series) -> pl.Series:
     return thousands if meant else pl.repeat(False, len(text), eager=True)
 
 
-def _count(text: pl.Series) -> dict[str, int]:
-    return dict(text.value_counts().iter_rows())
+def _count(column: pl.Series) -> dict[Any, int]:
+    # Polars would name the numbers "count", which the column may be called itself.
+    return dict(column.alias("value").value_counts().iter_rows())
 
 
 def _is_number(text: str) -> bool:

@@ -9,6 +9,7 @@ import polars as pl
 
 from exchangeable.errors import InputError
 from exchangeable.files.source import Source
+from exchangeable.files.titles import check_titles
 
 
 def is_parquet(source: Source) -> bool:
@@ -33,7 +34,9 @@ def read_end(name: str, source: Source) -> tuple[pl.Schema, int]:
     """Read the columns and the number of rows of a file, which are at its end."""
     with _damage_as_input_error(name):
         scan = _scan(source)
-        return scan.collect_schema(), int(scan.select(pl.len()).collect().item())
+        schema, rows = scan.collect_schema(), int(scan.select(pl.len()).collect().item())
+    check_titles(name, schema)
+    return schema, rows
 
 
 def read_rows(name: str, source: Source, column: str, start: int, rows: int) -> pl.Series:

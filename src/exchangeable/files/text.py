@@ -26,6 +26,7 @@ from exchangeable.files.comments import (
 from exchangeable.files.encoding import decode, decode_start
 from exchangeable.files.header import looks_like_header
 from exchangeable.files.source import MAX_START, START, Source, read_all, read_start
+from exchangeable.files.titles import check_titles
 from exchangeable.runtime.phrases import format_count
 
 MAX_FIELD = 2**31 - 1
@@ -201,11 +202,7 @@ def _is_marked_row(line: str, rows: list[list[str]], separator: str) -> bool:
 
 def _titles(name: str, rows: list[list[str]], line: str, number: int) -> list[str]:
     columns = [title.strip() for title in rows[0]]
-    repeated = next((c for i, c in enumerate(columns) if c in columns[:i]), None)
-    if repeated is not None:
-        raise InputError(
-            f"{name}: line {number}: column names must differ, but {repeated!r} comes twice"
-        )
+    check_titles(f"{name}: line {number}", columns)
     if len(rows) == 1:
         raise InputError(f"{name}: rows are needed, but there is only a header: {line[:60]!r}")
     return columns

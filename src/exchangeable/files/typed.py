@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import polars as pl
 from exchangeable.errors import InputError
 from exchangeable.files import parquet
 from exchangeable.files.source import Source, read_all, read_start
+from exchangeable.files.titles import check_titles
 
 _ZIP, _OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 _EXCEL_ENGINES = {"fastexcel": "calamine", "openpyxl": "openpyxl"}
@@ -23,8 +25,13 @@ def read_typed(name: str, source: Source) -> pl.DataFrame | None:
     if parquet.is_parquet(source):
         return parquet.read_whole(name, source)
     if is_excel(source):
-        return _read_excel(name, source)
-    return _read_json(name, source) if is_json(source) else None
+        frame = _read_excel(name, source)
+    elif is_json(source):
+        frame = _read_json(name, source)
+    else:
+        return None
+    check_titles(name, frame.columns)
+    return frame
 
 
 def is_excel(source: Source) -> bool:
@@ -41,10 +48,7 @@ def is_json(source: Source) -> bool:
         return start[1:].lstrip().startswith(b"{")
     if not start.startswith(b"{"):
         return False
-    try:
-        return isinstance(json.loads(start.split(b"\n", 1)[0]), dict)
-    except ValueError:
-        return False
+    return isinstance(_parse(start.split(b"\n", 1)[0]), dict)
 
 
 def _read_excel(name: str, source: Source) -> pl.DataFrame:
@@ -91,9 +95,8 @@ def _check_objects(name: str, content: bytes) -> None:
     """Raise if the content is one object that holds others rather than fields of a row."""
     if not content.lstrip().startswith(b"{"):
         return
-    try:
-        whole = json.loads(content)
-    except ValueError:  # several lines, or no JSON
+    whole = _parse(content)
+    if not isinstance(whole, dict):  # several lines, or no JSON
         return
     inside = [key for key, held in whole.items() if isinstance(held, dict | list)]
     if inside and len(whole) - len(inside) < 2:
@@ -109,13 +112,17 @@ def _first_bad_line(content: bytes) -> str:
     if content.lstrip().startswith(b"["):
         return ""
     for number, line in enumerate(content.split(b"\n"), 1):
-        try:
-            fits = not line.strip() or isinstance(json.loads(line, parse_constant=int), dict)
-        except ValueError:  # NaN and Infinity are no JSON, and no int
-            fits = False
-        if not fits:
+        if line.strip() and not isinstance(_parse(line, int), dict):
             return f"line {number}: "
     return ""
+
+
+def _parse(content: bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    """The content of JSON; None if it is none, or too deep. With int, NaN is none."""
+    try:
+        return json.loads(content, parse_constant=parse_constant)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _first_line(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from exchangeable.models.memory import MemoryModel
@@ -36,12 +37,17 @@ class SelfSupervisedConfig:
     """Share of channels dropped after every hidden layer but the last one."""
     features: tuple[int, ...] = ()
     """Number of member features, by axis."""
+    pools_features: bool = False
+    """As printed: the pools of the layer that features enter read them, too."""
     literal: bool = False
     """As printed: hidden and queried cells stay in the pools as zeros, so that a prediction
     depends on the other queries."""
     elementwise: bool = False
     """Drop single elements instead of whole channels, as the released code does; in the
     literal form only."""
+    deviation: float | None = None
+    """Standard deviation of the normal distribution that weights are drawn from, .01 in the
+    released code; None: uniform between plus and minus 1 / sqrt(inputs)."""
 
     def __post_init__(self) -> None:
         _check_config(self)
@@ -91,9 +97,14 @@ class FactorizedConfig:
     factor_sizes: tuple[int, ...] | None = None
     """Length of a member's vector, by axis; the encoder's last when None."""
     maps: bool = False
-    """Whether a learned linear map per axis follows pooling; needed where factor sizes differ."""
+    """Whether a learned map per axis follows pooling; needed where factor sizes differ."""
+    map_hidden: tuple[int, ...] = ()
+    """Channels of the hidden layers of these maps; without any they are linear."""
     decoder: tuple[int, ...] = (220, 220, 220, 220)
     """Channels of the decoder's hidden layers; one more layer gives the output."""
+    pools_factors: bool = True
+    """Whether the decoder's first layer pools the factors over the cells; in the released code a
+    cell reads those of its own members only."""
     activation: Activation = "leaky_relu"
     """Activation after every layer but the last of encoder and decoder."""
     bias: bool = True
@@ -102,16 +113,25 @@ class FactorizedConfig:
     """Share of channels dropped after the last two hidden layers of the decoder."""
     features: tuple[int, ...] = ()
     """Number of member features, by axis."""
+    pools_features: bool = False
+    """As printed: the pools of the layer that features enter read them, too."""
     literal: bool = False
     """As printed: the decoder pools over observed and queried cells together, so that a
     prediction depends on the other queries."""
     elementwise: bool = False
     """Drop single elements instead of whole channels, as the released code does; in the
     literal form only."""
+    deviation: float | None = None
+    """Standard deviation of the normal distribution that weights are drawn from, .01 in the
+    released code; None: uniform between plus and minus 1 / sqrt(inputs)."""
 
     def __post_init__(self) -> None:
         _check_config(self)
         _check_paper(self)
+        if self.map_hidden and not self.maps:
+            raise ValueError(
+                f"map_hidden are layers of maps, but maps is False and they are {self.map_hidden}"
+            )
         if not self.encoder or not self.decoder:
             raise ValueError(
                 f"encoder and decoder must have a layer or more, but are {self.encoder} and "
@@ -134,8 +154,20 @@ class FactorizedConfig:
 
     @classmethod
     def released(cls, levels: int, order: int = 2) -> FactorizedConfig:
-        """The model of the released code: a learned map per side, single elements dropped."""
-        return cls(levels, levels, order, maps=True, literal=True, elementwise=True)
+        """The model of the released code: a learned map per side, a first layer of the decoder that
+        pools nothing, no bias, single elements dropped, small weights at the start.
+        """
+        return cls(
+            levels,
+            levels,
+            order,
+            maps=True,
+            pools_factors=False,
+            bias=False,
+            literal=True,
+            elementwise=True,
+            deviation=0.01,
+        )
 
 
 @dataclass(frozen=True)
@@ -211,6 +243,10 @@ def build(config: ModelConfig, seed: int = 0) -> MemoryModel:
             return ResidualModel(config, seed)
 
 
+_SIZES = ("encoder", "decoder", "factor_sizes", "map_hidden", "features")
+"""Fields with a number of channels for each layer or axis."""
+
+
 def _check_config(config: ModelConfig) -> None:
     """Raise unless every number, those in tuples too, is within its range."""
     for field in fields(config):
@@ -223,11 +259,14 @@ def _check_config(config: ModelConfig) -> None:
         elif field.name == "dropout":
             if not 0 <= value < 1:
                 raise ValueError(f"dropout must be in [0, 1), but is {value}")
+        elif field.name == "deviation":
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"deviation must be above 0, but is {value}")
         elif isinstance(value, float):
             raise ValueError(f"{field.name} must be a whole number, but is {value}")
         elif isinstance(value, int) and not isinstance(value, bool):
             _check_whole(field.name, value, 0 if field.name == "prior" else 1)
-        elif field.name in ("encoder", "decoder", "factor_sizes", "features") and value:
+        elif field.name in _SIZES and value:
             for size in value:
                 _check_whole(field.name, size, 0 if field.name == "features" else 1)
     if config.features and len(config.features) != config.order:

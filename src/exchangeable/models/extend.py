@@ -41,9 +41,10 @@ def extend_pools(
     touched_features = None if features is None else _take_features(features, touched)
     new_pools, new_readouts = [], []
     for level, (layer, before, readout) in enumerate(zip(layers, pools, readouts, strict=True)):
-        written = layer.pool_cells(values, local)[1]
+        own_features = features_at(level, touched_features)
+        written = layer.pool_cells(values, local, own_features)[1]
         every, merged = pool_states.extended(layer.poolings, before, written, touched, indexes)
-        local_readout = layer.readout(merged, features_at(level, touched_features))
+        local_readout = layer.readout(merged, own_features)
         if level < len(layers) - 1:
             values = layer.read(values, local, local_readout)
         new_pools.append(every)
@@ -66,8 +67,9 @@ def read_new_members(
     new_readouts = []
     for level, (layer, readout) in enumerate(zip(layers, readouts, strict=True)):
         poolings = {axes: pools for axes, pools in layer.poolings.items() if axis in axes_of(axes)}
-        _, pools = pool_states.write(poolings, values, cells)
-        fresh = layer.readout(pools, features_at(level, features))
+        own_features = features_at(level, features)
+        _, pools = pool_states.write(poolings, values, cells, own_features)
+        fresh = layer.readout(pools, own_features)
         new_readouts.append(readout._replace(on={**readout.on, **fresh.on}))
         if level < len(layers) - 1:
             values = layer.read(values, cells, new_readouts[-1])

@@ -104,7 +104,9 @@ class PaperModel(MemoryModel):
         """Run observed and queried cells through all layers, which pool over both: (E, O)."""
         observed_cells = cells.with_writers(is_observed)
         for level in range(self.first_read):
-            values, pools = self.layers[level].pool_cells(values, observed_cells)
+            values, pools = self.layers[level].pool_cells(
+                values, observed_cells, features_at(level, features)
+            )
             values = self._read_layer(
                 level, values, observed_cells, pools, features, dropout[level]
             )
@@ -114,7 +116,7 @@ class PaperModel(MemoryModel):
             if isinstance(layer, FactorLayer):  # means of the observed cells, in this form too
                 pools = layer.pool_cells(encoded, observed_cells)[1]
             else:
-                values, pools = layer.pool_cells(values, cells)
+                values, pools = layer.pool_cells(values, cells, features_at(level, features))
             values = self._read_layer(level, values, cells, pools, features, dropout[level])
         return values
 
@@ -159,6 +161,8 @@ class PaperModel(MemoryModel):
         channels: tuple[int, int],
         generator: Generator,
         features: tuple[int, ...] = (),
+        *,
+        pools: bool = True,
     ) -> ExchangeableLinear:
         return linear_layer(
             *channels,
@@ -166,8 +170,19 @@ class PaperModel(MemoryModel):
             joint=self.config.joint,
             bias=self.config.bias,
             features=features,
+            pools_features=self.config.pools_features,
+            pools=pools,
             generator=generator,
         )
+
+    def _redraw(self, generator: Generator) -> None:
+        """Draw the weights from a normal distribution, where the configuration says so."""
+        if self.config.deviation is None:
+            return
+        for weights in self.parameters():
+            if weights.ndim > 1:
+                drawn = torch.empty(weights.shape).normal_(generator=generator)
+                weights.data.copy_(drawn * self.config.deviation)
 
 
 class SelfSupervisedModel(PaperModel):
@@ -195,6 +210,7 @@ class SelfSupervisedModel(PaperModel):
         ]
         last = self._linear((config.width, config.out_channels), generator)
         self.layers = Modules[Layer[Any, Any]]([*hidden, last])
+        self._redraw(generator)
 
 
 class FactorizedAutoencoder(PaperModel):
@@ -224,11 +240,20 @@ class FactorizedAutoencoder(PaperModel):
             for level, pair in enumerate(pairwise([config.in_channels, *config.encoder]))
         ]
         factors = FactorLayer(
-            config.encoder[-1], sizes, maps=config.maps, joint=config.joint, generator=generator
+            config.encoder[-1],
+            sizes,
+            maps=config.maps,
+            hidden=config.map_hidden,
+            joint=config.joint,
+            generator=generator,
         )
         decoder = [
             ExchangeableBlock(
-                self._linear(pair, generator),
+                self._linear(
+                    pair,
+                    generator,
+                    pools=config.pools_factors or level > len(config.encoder) + 1,
+                ),
                 activation=config.activation,
                 dropout=self._channel_dropout(
                     level, level > len(config.encoder + config.decoder) - 2
@@ -241,6 +266,7 @@ class FactorizedAutoencoder(PaperModel):
         last = self._linear((config.decoder[-1], config.out_channels), generator)
         self.layers = Modules[Layer[Any, Any]]([*encoder, factors, *decoder, last])
         self.first_read = len(encoder)
+        self._redraw(generator)
 
     def factors(
         self, observed: ExchangeableArray, features: FeatureTensors | None = None

@@ -21,9 +21,12 @@ CHANNELS_PER_AXIS = 4
 """Further channels for each axis: estimates from similar members."""
 
 
-def count_prior_channels(order: int) -> int:
-    """Return the number of a prior's channels for tables with ``order`` axes."""
-    return SHARED_CHANNELS + CHANNELS_PER_AXIS * order
+def count_prior_channels(order: int, *, joint: bool) -> int:
+    """Return the number of a prior's channels for tables with ``order`` axes.
+
+    In a ``joint`` table they are of the cell and of the mirrored one.
+    """
+    return (SHARED_CHANNELS + CHANNELS_PER_AXIS * order) * (2 if joint else 1)
 
 
 def observed_prior_values(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.baselines.similarity import MAX_CACHED_PAIRS
@@ -75,7 +76,7 @@ def fit_prior(
     prior = Prior.of(observed, stats, rank, budget, side, processes)
     if summed and budget:
         note(describe_references(prior.fitted.known_similarities))
-    return prior
+    return replace(prior, joint=model.layers[0].joint)
 
 
 def comparison_size(shape: tuple[int, ...], cells: int, budget: float) -> int:

@@ -33,7 +33,8 @@ class ResidualModel(MemoryModel):
         self.config, self.prior_rank = config, config.prior
         self.comparison_budget = config.compared
         self.prior_reads_features = config.prior_reads_features
-        self.prior_channels = count_prior_channels(config.order) if config.prior else 0
+        channels = count_prior_channels(config.order, joint=config.joint)
+        self.prior_channels = channels if config.prior else 0
         generator = torch.Generator().manual_seed(seed)
         blocks = [self._block(level, generator) for level in range(config.depth)]
         last = self._linear(config.width, config.out_channels, config.pooling, (), generator)

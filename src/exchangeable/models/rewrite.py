@@ -101,7 +101,9 @@ def rewrite_pools(
             if axes not in layer.poolings:
                 continue
             own = {axes: layer.poolings[axes]}
-            fresh[axes] = pool_states.write(own, values[some], local)[1].states[axes]
+            seen = _features_on(axes, features, own_features)
+            written = pool_states.write(own, values[some], local, features_at(level, seen))[1]
+            fresh[axes] = written.states[axes]
             every[axes] = tuple(
                 tuple(_patched(*pair, touched[axes]) for pair in zip(old, new, strict=True))
                 for old, new in zip(before.states[axes], fresh[axes], strict=True)
@@ -120,6 +122,16 @@ def _writers(cells: Support, grouping: Grouping, groups: Tensor) -> tuple[Tensor
     """Return the cells of some groups, by position, and these with groups numbered among them."""
     some = torch.isin(cells.groups(grouping).ids, groups).nonzero().squeeze(1)
     return some, cells.take(some).restricted_to({axes_of(grouping): groups})
+
+
+def _features_on(
+    axes: Grouping, features: FeatureTensors | None, own: FeatureTensors | None
+) -> FeatureTensors | None:
+    """Return the features of cells whose members are numbered anew on the one axis of ``axes``."""
+    if features is None or own is None:
+        return features
+    pairs = enumerate(zip(features, own, strict=True))
+    return tuple(few if (axis,) == axes else every for axis, (every, few) in pairs)
 
 
 def _patched(rows: Tensor, fresh: Tensor, groups: Tensor) -> Tensor:

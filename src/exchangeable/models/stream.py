@@ -147,7 +147,8 @@ class Stream:
 
     def _pool_chunk(self, level: int, chunk: int) -> tuple[Tensor, Any]:
         values = self._enter(level, chunk)
-        return self.layers[level].pool_cells(values, self.cells_in(chunk))
+        features = features_at(level, self.features)
+        return self.layers[level].pool_cells(values, self.cells_in(chunk), features)
 
     def outputs(self, *, all_cells: bool = False) -> Tensor:
         """Return the last layer's outputs for cells that only read, or for all: (Q, O)."""

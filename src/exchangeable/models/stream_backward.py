@@ -109,7 +109,7 @@ class _Backward:
         for chunk in range(len(stream.bounds)):
             below = self._below(level, chunk)
             cells = stream.cells_in(chunk)
-            _, pools = layer.pool_cells(below, cells)
+            _, pools = layer.pool_cells(below, cells, features_at(level, stream.features))
             shares = pool_states.align(poolings, pools, stream.pools[level], cells)
             local = pool_states.slice_groups(poolings, written, cells)
             pairs = zip(pool_states.sums(poolings, shares), local, strict=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import get_args
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn import functional
 
 from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.grid import AnyCells, Grid
@@ -16,7 +18,7 @@ from exchangeable.nn.combine import PLAIN, Activation, Epilogue, apply_epilogue
 from exchangeable.nn.layers import ArrayOrTensor, Layer, LayerReadout, P, R
 from exchangeable.nn.pool_states import Poolings, PoolStates
 from exchangeable.nn.pooling import merge, unpool
-from exchangeable.nn.pools import GroupReadout, MeanPool, uniform
+from exchangeable.nn.pools import GroupReadout, MeanPool, Modules, uniform
 
 
 class ChannelDropout(nn.Module):
@@ -89,8 +91,10 @@ class ExchangeableBlock(Layer[P, R]):
     def poolings(self) -> Poolings:
         return self.linear.poolings
 
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
-        return self.linear.pool_cells(values, cells)
+    def pool_cells(
+        self, values: Tensor, cells: AnyCells, features: FeatureTensors | None = None
+    ) -> tuple[Tensor, P]:
+        return self.linear.pool_cells(values, cells, features)
 
     def draw_dropout(self, like: Tensor, generator: Generator | None) -> Tensor | None:
         return self.dropout.draw(like, self.out_channels, generator)
@@ -108,11 +112,28 @@ class ExchangeableBlock(Layer[P, R]):
         self.linear.check_features(features, shape)
 
 
+class FactorNetwork(nn.Module):
+    """Hidden layers between the mean of a member's cells and the linear map to its vector."""
+
+    def __init__(self, channels: int, sizes: Sequence[int], generator: Generator | None) -> None:
+        super().__init__()
+        pairs = list(pairwise([channels, *sizes]))
+        self.weights = nn.ParameterList([uniform(pair, pair[0], generator) for pair in pairs])
+        self.biases = nn.ParameterList([torch.zeros(size) for size in sizes])
+
+    def forward(self, means: Tensor) -> Tensor:
+        """Pass the means of members through all layers: (N, K) -> (N, size of the last)."""
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            means = functional.leaky_relu(means @ weight + bias)
+        return means
+
+
 class FactorLayer(Layer[PoolStates, LayerReadout]):
     """Summarise every member by a vector, and give each cell the vectors of its members.
 
     The vectors are means of the observed cells' values along each axis, optionally passed
-    through a learned linear map per axis, which also sets the length of that axis' vectors.
+    through a learned map per axis, which also sets the length of that axis' vectors: a linear
+    one, or with ``hidden`` layers a feed-forward network with leaky ReLUs between them.
     A cell's own values are not passed on: only the factors are. Where both axes are one set
     (``joint``), a member's vectors are of its row and of its column together: the mean of both,
     or maps of the two means.
@@ -124,6 +145,7 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         sizes: Sequence[int],
         *,
         maps: bool,
+        hidden: Sequence[int] = (),
         joint: bool = False,
         generator: Generator | None = None,
     ) -> None:
@@ -133,6 +155,11 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
                 f"channels and factor sizes must be 1 or more, but are {in_channels} and "
                 f"{tuple(sizes)}"
             )
+        if hidden and (not maps or min(hidden) < 1):
+            raise ValueError(
+                f"hidden layers are those of maps and have 1 channel or more, but maps={maps} and "
+                f"they are {tuple(hidden)}"
+            )
         if not maps and set(sizes) != {in_channels}:
             raise ValueError(
                 f"without maps every factor has the {in_channels} channels that are pooled, "
@@ -141,15 +168,21 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
         self.order, self.in_channels, self.out_channels = len(sizes), in_channels, sum(sizes)
         self.joint, self.pool = joint, MeanPool(in_channels)
         pooled = in_channels * (2 if joint else 1)
+        self.hidden = Modules[FactorNetwork](
+            FactorNetwork(pooled, hidden, generator) for _ in sizes if hidden
+        )
+        mapped = hidden[-1] if hidden else pooled
         self.maps = nn.ParameterList(
-            [uniform((pooled, size), pooled, generator) for size in sizes if maps]
+            [uniform((mapped, size), mapped, generator) for size in sizes if maps]
         )
 
     @property
     def poolings(self) -> Poolings:
         return {(axis,): (self.pool,) for axis in range(self.order)}
 
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
+    def pool_cells(
+        self, values: Tensor, cells: AnyCells, features: FeatureTensors | None = None
+    ) -> tuple[Tensor, PoolStates]:
         return pool_states.write(self.poolings, values, cells)
 
     def factors(self, pools: PoolStates) -> tuple[Tensor, ...]:
@@ -162,7 +195,12 @@ class FactorLayer(Layer[PoolStates, LayerReadout]):
             (row,), (column,) = pools.states[(0,)], pools.states[(1,)]
             states = [row, column] if self.maps else [merge(row, column)]
         mean = torch.cat([self.pool.summarise(state) for state in states], dim=-1)
-        return mean.to(self.maps[axis].dtype) @ self.maps[axis] if self.maps else mean
+        if not self.maps:
+            return mean
+        vectors = mean.to(self.maps[axis].dtype)
+        if self.hidden:
+            vectors = self.hidden[axis](vectors)
+        return vectors @ self.maps[axis]
 
     def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
         on: dict[Grouping, GroupReadout] = {

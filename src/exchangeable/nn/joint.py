@@ -101,9 +101,9 @@ class JointlyExchangeableLinear(ExchangeableLinear):
             **options,
         )
         # Of the diagonal's cells, beside the bias of all.
-        has_own = bias and tying == "joint"
+        has_own = bias and tying == "joint" and options.get("pools", True)
         self.diagonal_bias = nn.Parameter(torch.zeros(out_channels)) if has_own else None
-        if tying == "paper":
+        if tying == "paper" and len(self.terms):
             del self.terms[-1]  # the columns have the term of the rows
 
     def choose_reads(self) -> Reads:
@@ -112,7 +112,7 @@ class JointlyExchangeableLinear(ExchangeableLinear):
     @cached_property
     def terms_of(self) -> Mapping[Grouping, PooledTerm]:
         terms = list(self.terms)
-        if self.tying == "paper":
+        if self.tying == "paper" and terms:
             terms.append(terms[-1])
         return dict(zip(self.axes, terms, strict=True))
 

@@ -21,6 +21,11 @@ from exchangeable.arrays.groups import PAIR, Diagonal, Grouping, proper_subsets
 from exchangeable.arrays.support import Support
 from exchangeable.nn import pool_states
 from exchangeable.nn.combine import PLAIN, Epilogue, add_in_place, combine
+from exchangeable.nn.member_features import (
+    FeaturePool,
+    check_like_weights,
+    check_member_features,
+)
 from exchangeable.nn.pool_states import Poolings, PoolStates
 from exchangeable.nn.pooling import unpool
 from exchangeable.nn.pools import GroupReadout, Modules, PooledTerm, Pooling, rows_fused, uniform
@@ -69,7 +74,9 @@ class Layer(nn.Module, Generic[P, R]):
         """The groupings that the layer pools by, with the pools on each."""
         raise NotImplementedError(f"pools of {type(self).__name__} cannot be merged or extended")
 
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, P]:
+    def pool_cells(
+        self, values: Tensor, cells: AnyCells, features: FeatureTensors | None = None
+    ) -> tuple[Tensor, P]:
         """Return the values of ``cells``, (E, K), as they came, and their pools.
 
         Use the returned values from here on: their gradient is then added where that of the
@@ -81,9 +88,15 @@ class Layer(nn.Module, Generic[P, R]):
         """In training, draw a factor for each output channel, 0 where it is dropped."""
         return None
 
-    def write(self, values: Tensor, cells: AnyCells, generator: Generator | None = None) -> P:
+    def write(
+        self,
+        values: Tensor,
+        cells: AnyCells,
+        generator: Generator | None = None,
+        features: FeatureTensors | None = None,
+    ) -> P:
         """Pool the observed ``cells``, and draw which channels all cells will lose."""
-        _, pools = self.pool_cells(values, cells)
+        _, pools = self.pool_cells(values, cells, features)
         return pools._replace(dropout_mask=self.draw_dropout(values, generator))
 
     def readout(self, pools: P, features: FeatureTensors | None = None) -> R:
@@ -111,7 +124,7 @@ class Layer(nn.Module, Generic[P, R]):
             raise ValueError(f"values must be finite, but cell {first} holds {x[first].tolist()}")
         if self.joint:  # its pairs and its diagonal are of listed cells
             values, cells = values.reshape(-1, values.shape[-1]), cells.joint
-        readout = self.readout(self.write(values, cells, generator), features)
+        readout = self.readout(self.write(values, cells, generator, features), features)
         y = self.read(values, cells, readout)
         if isinstance(x, Tensor):
             return y.reshape(*x.shape[:-1], y.shape[-1])
@@ -133,7 +146,7 @@ class Layer(nn.Module, Generic[P, R]):
                 f"a jointly exchangeable matrix has as many rows as columns, but this one has "
                 f"shape {cells.shape}"
             )
-        _check_like_weights("values", values, next(self.parameters(), values))
+        check_like_weights("values", values, next(self.parameters(), values))
 
     def check_features(self, features: FeatureTensors | None, shape: tuple[int, ...]) -> None:
         """Raise unless the layer takes these features of an array of ``shape``."""
@@ -160,8 +173,9 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
 
     Beyond the paper: several poolings side by side, the size of each group as two more
     channels (``counts``), and ``features`` of the members of each axis (their number per
-    axis), which enter as unpool(features @ U). Broadcasting them over the array, as the
-    paper has it, gives the cell's own term of the same; pools of them come a layer later.
+    axis), which enter as unpool(features @ U). The paper broadcasts features over the array:
+    that is the cell's own term, and with ``pools_features`` each pool reads their mean, too.
+    Without ``pools`` a cell's own term is the only one.
 
     >>> layer = ExchangeableLinear(1, 8, order=2)
     >>> layer.axes
@@ -179,7 +193,9 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
         pooling: Sequence[Pooling] = ("mean",),
         counts: bool = False,
         features: Sequence[int] = (),
+        pools_features: bool = False,
         bias: bool = True,
+        pools: bool = True,
         heads: int = 1,
         rank: int = 4,
         generator: Generator | None = None,
@@ -193,9 +209,10 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
                 f"features must give a number for each of the {order} axes, but are {features}"
             )
         self.order, self.in_channels, self.out_channels = order, in_channels, out_channels
-        self.reads = self.choose_reads()
+        self.reads = self.choose_reads() if pools else {}
         maps = sum(len(pooled) for pooled in self.reads.values())
-        fan_in = in_channels * (1 + maps * len(pooling)) + sum(features)
+        pooled = sum(features) if pools_features else 0
+        fan_in = in_channels * (1 + maps * len(pooling)) + sum(features) + maps * pooled
         self.own = uniform((in_channels, out_channels), fan_in, generator)
         self.terms = Modules[PooledTerm](
             PooledTerm(
@@ -208,6 +225,7 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
                 rank=rank,
                 fan_in=fan_in,
                 generator=generator,
+                further=[FeaturePool(features)] if pooled else [],
             )
             for grouping in self.axes
         )
@@ -244,8 +262,10 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
     def poolings(self) -> Poolings:
         return {grouping: tuple(term.pools) for grouping, term in self.terms_of.items()}
 
-    def pool_cells(self, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
-        return pool_states.write(self.poolings, values, cells)
+    def pool_cells(
+        self, values: Tensor, cells: AnyCells, features: FeatureTensors | None = None
+    ) -> tuple[Tensor, PoolStates]:
+        return pool_states.write(self.poolings, values, cells, features)
 
     def readout(self, pools: PoolStates, features: FeatureTensors | None = None) -> LayerReadout:
         # A readout may be of some groupings only.
@@ -298,24 +318,8 @@ class ExchangeableLinear(Layer[PoolStates, LayerReadout]):
         return combine(values, self.own, constant, rows, extra, epilogue)
 
     def check_features(self, features: FeatureTensors | None, shape: tuple[int, ...]) -> None:
-        members = (None,) * self.order if features is None else features
         sizes = [weight.shape[0] for weight in self.features] or [0] * self.order
-        expected = [(n, size) if size else None for n, size in zip(shape, sizes, strict=True)]
-        shapes = [tuple(f.shape) if isinstance(f, Tensor) else f for f in members]
-        if isinstance(members, Tensor) or shapes != expected:
-            raise ValueError(
-                f"features must have shapes {expected}, one per axis, but have {shapes}"
-            )
-        for axis, f in enumerate(members):
-            if f is None:
-                continue
-            _check_like_weights(f"features of axis {axis}", f, self.own)
-            if not f.isfinite().all():
-                member = int((~f.isfinite()).nonzero()[0, 0])
-                raise ValueError(
-                    f"features must be finite, but member {member} of axis {axis} has "
-                    f"{f[member].tolist()}"
-                )
+        check_member_features(features, sizes, shape, self.own)
 
 
 def _sum(
@@ -332,14 +336,6 @@ def _read_diagonal(cells: AnyCells, readout: GroupReadout, grouping: Diagonal) -
         return None
     rows = unpool(readout.rows, cells.groups(grouping.axes))
     return rows * cells.on_diagonal.unsqueeze(1).to(rows.dtype)
-
-
-def _check_like_weights(name: str, tensor: Tensor, weight: Tensor) -> None:
-    if (weight.dtype, weight.device) != (tensor.dtype, tensor.device):
-        raise ValueError(
-            f"{name} must be {weight.dtype} on {weight.device} as the layer's weights are, but "
-            f"are {tensor.dtype} on {tensor.device}"
-        )
 
 
 def check_sizes(order: int, in_channels: int, out_channels: int) -> None:

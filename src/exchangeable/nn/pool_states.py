@@ -12,10 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from exchangeable.arrays.array import FeatureTensors
 from exchangeable.arrays.grid import AnyCells
 from exchangeable.arrays.groups import Diagonal, GroupIndex, Grouping, Groups, axes_of
 from exchangeable.arrays.support import Support
 from exchangeable.nn import pooling
+from exchangeable.nn.member_features import FeaturePool
 from exchangeable.nn.pooling import State
 from exchangeable.nn.pools import AttentionPool, CountPool, Pool, SumPool
 from exchangeable.nn.segments import has_kernels
@@ -31,8 +33,25 @@ class PoolStates(NamedTuple):
     """A factor per channel, (O,), 0 where it is dropped: the same for all cells, queries too."""
 
 
-def write(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
+def write(
+    poolings: Poolings, values: Tensor, cells: AnyCells, features: FeatureTensors | None = None
+) -> tuple[Tensor, PoolStates]:
     """Return the values of cells, (E, K), and their pools; see ``Layer.pool_cells``."""
+    of_features = {
+        axes: pools[-1] for axes, pools in poolings.items() if isinstance(pools[-1], FeaturePool)
+    }
+    if not of_features:
+        return _write_values(poolings, values, cells)
+    of_values = {axes: pools[:-1] for axes, pools in poolings.items()}
+    values, pools = _write_values(of_values, values, cells)
+    states = {
+        axes: (*state, of_features[axes].write_features(features, values, cells, axes))
+        for axes, state in pools.states.items()
+    }
+    return values, pools._replace(states=states)
+
+
+def _write_values(poolings: Poolings, values: Tensor, cells: AnyCells) -> tuple[Tensor, PoolStates]:
     if isinstance(cells, Support) and values.is_cuda and _can_fuse(poolings, values):
         return _write_fused(poolings, values, cells)
     scores = _scores(poolings, values)

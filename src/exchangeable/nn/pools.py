@@ -253,13 +253,14 @@ class PooledTerm(nn.Module):
         rank: int,
         fan_in: int,
         generator: Generator | None,
+        further: Sequence[Pool] = (),
     ) -> None:
         super().__init__()
         pools = [
             make_pool(kind, in_channels, heads=heads, rank=rank, generator=generator)
             for kind in pooling
         ]
-        self.pools = Modules[Pool]([*pools, CountPool()] if counts else pools)
+        self.pools = Modules[Pool]([*pools, *([CountPool()] if counts else []), *further])
         self.weights = nn.ParameterList(
             [uniform((pool.channels, out_channels), fan_in, generator) for pool in self.pools]
         )

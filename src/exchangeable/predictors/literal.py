@@ -21,14 +21,19 @@ from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.spare_members import (
     features_with_spare,
     padded_with_zeros,
-    spare_coordinates,
     with_spare,
+)
+from exchangeable.predictors.trained import (
+    coordinates_with_spare,
+    model_from_parts,
+    model_to_parts,
+    prepare,
 )
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
 from exchangeable.training.task import encode_array
-from exchangeable.training.trained_model import MEMBERS, TrainedModel
+from exchangeable.training.trained_model import TrainedModel
 from exchangeable.training.validation import predict_cells
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats
@@ -58,16 +63,13 @@ class LiteralPredictor:
         device: torch.device | None = None,
     ) -> LiteralPredictor:
         trained.check_order(cells.order, joint=cells.joint)
-        trained.check_features(features)
-        cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
-        device = device or trained.model.device
-        trained = replace(trained, model=trained.model.to(device).eval())
+        trained, cells, device = prepare(trained, cells, features, device)
         stats = ValueStats.of(cells.values, cells.scale)
         return cls(trained, cells, stats, features, device)
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         shape = with_spare(self.cells.shape)
-        queries = Support(spare_coordinates(index, shape).to(self.device), shape)
+        queries = Support(coordinates_with_spare(index, shape).to(self.device), shape)
         observed = self.cells.to_array(shape).to(self.device)
         features = features_with_spare(self.features, self.cells.shape, self.device)
         with torch.inference_mode(), one_thread(self.device):
@@ -117,12 +119,7 @@ class LiteralPredictor:
         return tuple(rows.double().cpu().numpy() for rows in vectors)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        config, weights = self.trained.to_parts()
-        by_axis = self.features or (None,) * len(self.cells.shape)
-        features = {f"{MEMBERS}{axis}": f for axis, f in enumerate(by_axis) if f is not None}
-        config["facts"] = self.trained.facts
-        config["calibration"] = list(self.calibration.quantiles)
-        return config, {**weights, **features}
+        return model_to_parts(self.trained, self.features, self.calibration)
 
 
 TrainedPredictor = ModelPredictor | LiteralPredictor
@@ -165,9 +162,6 @@ def predictor_from_parts(
     """Build the predictor of a trained model from what its ``to_parts`` returned."""
     if not config.get("model", {}).get("literal"):
         return ModelPredictor.from_parts(config, tensors, cells, device, memory)
-    by_axis = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
-    features = tuple(by_axis) if any(f is not None for f in by_axis) else None
-    trained = TrainedModel.from_parts(config, tensors, config.get("facts", {}))
-    calibration = Calibration(tuple(config.get("calibration", ())))
+    trained, features, calibration = model_from_parts(config, tensors, len(cells.shape))
     fresh = LiteralPredictor.of(trained, cells, features, device)
     return replace(fresh, calibration=calibration)

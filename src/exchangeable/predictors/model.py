@@ -27,17 +27,21 @@ from exchangeable.predictors.spare_members import (
     features_with_spare,
     padded_with_zeros,
     side_information,
-    spare_coordinates,
     to_tensor,
     with_spare,
 )
 from exchangeable.predictors.state import (
-    PREFIX,
     can_store,
     has_state,
     read_all_unseen,
     state_from_parts,
     state_to_parts,
+)
+from exchangeable.predictors.trained import (
+    coordinates_with_spare,
+    model_from_parts,
+    model_to_parts,
+    prepare,
 )
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.prior.presence import find_unseen
@@ -47,7 +51,7 @@ from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
-from exchangeable.training.trained_model import MEMBERS, TrainedModel
+from exchangeable.training.trained_model import TrainedModel
 from exchangeable.training.validation import CELLS_PER_READ
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats, encoder
@@ -98,10 +102,7 @@ class ModelPredictor:
     ) -> ModelPredictor:
         """Condition the model on the observed cells, within ``memory`` bytes."""
         trained.check(cells.order, joint=cells.joint)
-        cells = replace(cells, scale=trained.codec.scale_for(cells.scale))
-        trained.check_features(features)
-        device = device or trained.model.device
-        trained = replace(trained, model=trained.model.to(device).eval())
+        trained, cells, device = prepare(trained, cells, features, device)
         side, by_layers = side_information(trained, cells, features, device)
         stats = ValueStats.of(cells.values, cells.scale)
         observed = cells.to_array(with_spare(cells.shape)).to(device)
@@ -129,7 +130,7 @@ class ModelPredictor:
         return self.trained.model.device
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
-        coordinates = spare_coordinates(index, self.memory.shape)
+        coordinates = coordinates_with_spare(index, self.memory.shape)
         first, last = self.processes.share(len(index))
         queries = Support(coordinates[first:last].to(self.device), self.memory.shape)
         mine = to_tensor(None if times is None else times[first:last], self.device)
@@ -144,9 +145,9 @@ class ModelPredictor:
     def rough_predictions(self, index: Index) -> RoughPredictions | None:
         """Predict means of cells (Q, D) by the prior, and any of them by the model, on demand."""
         prior = self.prior
-        if prior is None or self.processes.size > 1:
+        if prior is None or prior.joint or self.processes.size > 1:
             return None
-        coordinates = spare_coordinates(index, self.memory.shape).to(self.device)
+        coordinates = coordinates_with_spare(index, self.memory.shape).to(self.device)
         with torch.inference_mode(), one_thread(self.device):
             means, estimates = prior.estimate_means(coordinates)
 
@@ -299,19 +300,15 @@ class ModelPredictor:
         return tuple(rows[:-1].detach().double().cpu().numpy() for rows in vectors)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        config, weights = self.trained.to_parts()
-        by_axis = self.features or (None,) * len(self.memory.shape)
-        features = {f"{MEMBERS}{axis}": f for axis, f in enumerate(by_axis) if f is not None}
-        config["facts"] = self.trained.facts
-        config["calibration"] = list(self.calibration.quantiles)
+        config, model = model_to_parts(self.trained, self.features, self.calibration)
         config["correction"] = None if self.correction is None else self.correction.to_json()
         prior = self.prior
         if prior is not None and not can_store(prior):
-            return config, {**weights, **features}  # all cells are read again
+            return config, model  # all cells are read again
         if prior is not None and self.calibration != UNCALIBRATED:
             read_all_unseen(self.trained, self.memory, prior, self.stats, self.unseen)
         state, tensors = state_to_parts(self.memory, self.stats, prior, self.unseen)
-        return {**config, "state": state}, {**weights, **features, **tensors}
+        return {**config, "state": state}, {**model, **tensors}
 
     @classmethod
     def from_parts(
@@ -326,18 +323,13 @@ class ModelPredictor:
 
         The model reads the cells again where folders of earlier versions do not have its state.
         """
-        by_axis = [tensors.get(f"{MEMBERS}{axis}") for axis in range(len(cells.shape))]
-        features = tuple(by_axis) if any(f is not None for f in by_axis) else None
-        weights = {name: each for name, each in tensors.items() if not name.startswith(PREFIX)}
-        trained = TrainedModel.from_parts(config, weights, config.get("facts", {}))
-        calibration = Calibration(tuple(config.get("calibration", ())))
+        trained, features, calibration = model_from_parts(config, tensors, len(cells.shape))
         correction = Correction.from_json(config.get("correction"))
         if not has_state(config):
             predictor = cls.of(trained, cells, features, device, memory=memory)
             return replace(predictor, calibration=calibration, correction=correction)
         trained.check(cells.order, joint=cells.joint)
-        trained.check_features(features)
-        trained = replace(trained, model=trained.model.to(device).eval())
+        trained, _, device = prepare(trained, cells, features, device)
         side, by_layers = side_information(trained, cells, features, device)
         observed = cells.to_array(with_spare(cells.shape)).to(device)
         with one_thread(device):

@@ -15,7 +15,7 @@ from torch import Tensor
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.predictors.best import RoughPredictions
-from exchangeable.predictors.spare_members import spare_coordinates
+from exchangeable.predictors.trained import coordinates_with_spare
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.runtime.cache import cached_property
@@ -88,7 +88,7 @@ class NewMembersPredictor:
         if prior is None or whole.processes.size > 1:
             return None
         shape = self.observed.shape
-        coordinates = torch.cat([spare_coordinates(index, shape).to(whole.device), own])
+        coordinates = torch.cat([coordinates_with_spare(index, shape).to(whole.device), own])
         with torch.inference_mode(), one_thread(whole.device):
             means, estimates = prior.estimate_means(coordinates)
         own_positions = torch.arange(len(index), len(coordinates), device=whole.device)

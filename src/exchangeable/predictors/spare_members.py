@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.arrays.cells import Cells, Floats, Index
+from exchangeable.arrays.cells import Cells, Floats
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.training.trained_model import TrainedModel
 
@@ -52,10 +51,3 @@ def padded_with_zeros(
         None if f is None else torch.cat([f, f.new_zeros(size - len(f), f.shape[1])])
         for f, size in zip(features, shape, strict=True)
     )
-
-
-def spare_coordinates(index: Index, shape: tuple[int, ...]) -> Tensor:
-    """Return cells (Q, D) with the last, spare member for unknown ones."""
-    if not len(index) or index.min() >= 0:
-        return torch.from_numpy(index)
-    return torch.from_numpy(np.where(index < 0, np.array(shape) - 1, index))

@@ -142,6 +142,7 @@ def state_from_parts(
     if state["prior"] is not None:
         budget = float(trained.model.comparison_budget)
         prior = _prior_from(state["prior"], stats, observed, side, budget)
+        prior = replace(prior, joint=trained.config.joint)
     memory = _memory_from(state, trained, trained.model.grouped(observed.support), features)
     at_times = None if prior is None else prior.at(side.times)
     return replace(memory, prior=at_times), stats, prior, state["unseen"]

@@ -54,6 +54,9 @@ class Prior:
     """Lowest and highest of the values since cells came later: (2,)."""
     own_ends: tuple[int, Tensor] | None = None
     """Axis of new members, and lowest and highest of the values of each: (B, 2)."""
+    joint: bool = False
+    """Whether the channels of a cell (i, j) are followed by those of (j, i): the closed-form models
+    read both axes apart, also where they are one set."""
 
     @classmethod
     def of(
@@ -86,7 +89,7 @@ class Prior:
         With a ``fold`` of these the trust is that found without it, too.
         """
         trust = self.trust if fold is None else self.trust.without_fold(fold)
-        return Prior(self.stats, holdout.fitted, trust)
+        return Prior(self.stats, holdout.fitted, trust, joint=self.joint)
 
     def at(self, times: Tensor | None) -> TimedPrior:
         """Return the prior of cells at given times (Q,)."""
@@ -101,7 +104,11 @@ class Prior:
         return torch.cat(run_all(tasks, len(index), index.device))
 
     def _channels_at(self, index: Tensor, times: Tensor | None) -> Tensor:
-        return self._channels(self.fitted.estimates(index, times), index)
+        own = self._channels(self.fitted.estimates(index, times), index)
+        if not self.joint:
+            return own
+        mirror = index.flip(1)
+        return _with_mirrored(own, self._channels(self.fitted.estimates(mirror, times), mirror))
 
     def estimate_means(self, index: Tensor) -> tuple[Tensor, Estimates]:
         """Return the means of cells (Q, D) at the latest time, and the estimates they are made of.
@@ -138,9 +145,15 @@ class Prior:
             shares = pseudo_random_shares(every.residuals_at(cells))
             some = cells[shares.argsort(stable=True)[:TARGET_HELD_OUT]]
             at = None if times is None else times[some]
-            estimates = fitted.estimates_of_unseen(every.index[some], axes, at)
+            index = every.index[some]
             positions.append(some)
-            channels.append(self._channels(estimates, every.index[some]))
+            estimates = fitted.estimates_of_unseen(index, axes, at)
+            own = self._channels(estimates, index)
+            if self.joint:
+                mirror, others = index.flip(1), [1 - axis for axis in axes]
+                estimates = fitted.estimates_of_unseen(mirror, others, at)
+                own = _with_mirrored(own, self._channels(estimates, mirror))
+            channels.append(own)
         return torch.cat(positions), torch.cat(channels)
 
     def predict(self, index: Tensor, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -202,7 +215,13 @@ class Prior:
         """
         values, index = _standardise(observed, self.stats), observed.support.index
         fitted = self.fitted.updated(index, values, observed.shape, side, changed)
-        return Prior(self.stats, fitted, self.trust, self.holdouts, _ends(values))
+        return Prior(self.stats, fitted, self.trust, self.holdouts, _ends(values), joint=self.joint)
+
+
+def _with_mirrored(own: Tensor, mirrored: Tensor) -> Tensor:
+    """Append the channels of the mirrored cells, the first of them relative to the cells' own."""
+    difference = mirrored[:, :1] - own[:, :1]
+    return torch.cat([own, difference, mirrored[:, 1:]], dim=1)
 
 
 def _ends(values: Tensor) -> Tensor | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import numbers
 import os
 import re
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.errors import InputError
+from exchangeable.runtime.arenas import glibc_function
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -58,7 +58,7 @@ def release_memory(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         return
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    trim = glibc_function("malloc_trim")
     if trim is not None:
         trim(0)
 

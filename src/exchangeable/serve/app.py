@@ -73,6 +73,7 @@ def create_app(
         version=__version__,
         description="Complete a table of interactions between sets.",
         lifespan=lifespan,
+        redirect_slashes=False,  # a redirect to http:// would send the token without TLS
         docs_url=None,  # these pages load scripts from other hosts
         redoc_url=None,
     )

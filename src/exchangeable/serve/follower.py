@@ -2,8 +2,11 @@
 
 A member that another process deleted is hidden as soon as the log has been read, several times a
 second, also while a refresh is running. The log names deleted members by digests only, so each
-snapshot is searched for labels with these. Without contact to the log for ``max_silence`` seconds,
-members that may have been deleted are named no more: reading calls are refused.
+snapshot is searched for labels with these.
+
+The thread may be late, on a busy machine by seconds. So a request looks itself where the last look
+is too long ago, and no response is sent that a look of the last ``MAX_UNSEEN`` seconds has not
+confirmed: without contact to the log, reading calls are refused.
 """
 
 from __future__ import annotations
@@ -31,8 +34,14 @@ T = TypeVar("T")
 
 log = logging.getLogger("exchangeable.serve")
 
+MAX_AGE = 0.4
+"""Seconds since the last look at the log from which on a request looks itself: longer than between
+two looks of the thread."""
+MAX_UNSEEN = 0.8
+"""Seconds since the last look began after which no response is sent."""
 MAX_SILENCE = 3.0
-"""Seconds without contact to the database after which no member is named."""
+"""Seconds without contact to the database after which the service is not ready, and for which a
+request tries to have some."""
 _MAX_ATTEMPTS = 20
 TRIM_SECONDS = 15.0
 """Seconds between two removals of old entries from the log."""
@@ -48,8 +57,7 @@ class Follower:
     def __init__(self, refresher: Refresher) -> None:
         self.refresher = refresher
         self.store = refresher.store
-        self.max_silence = MAX_SILENCE
-        """Seconds without contact after which reading calls are refused."""
+        self.max_age, self.max_unseen, self.max_silence = MAX_AGE, MAX_UNSEEN, MAX_SILENCE
         self._watch = Watch(self.store)
         self._looking = threading.Lock()
         self._contact = time.monotonic()
@@ -84,29 +92,66 @@ class Follower:
 
     @property
     def is_out_of_touch(self) -> bool:
-        """Whether members might be named that others have deleted."""
-        unknown = self.refresher.snapshot.read_version < self._unknown_until
-        return unknown or self.silence > self.max_silence
+        """Whether there has been no contact for long, or the log knows too little."""
+        return self._misses_deletions or self.silence > self.max_silence
 
-    def current(self, respond: Callable[[], T]) -> T:
-        """Respond, and once more if a member was hidden meanwhile: the response may name it."""
+    @property
+    def _misses_deletions(self) -> bool:
+        return self.refresher.snapshot.read_version < self._unknown_until
+
+    def current(self, respond: Callable[[], T]) -> tuple[T, int]:
+        """Respond, and once more if a member was hidden meanwhile: the response may name it.
+
+        Also return what ``is_current`` takes, just before the response is sent.
+        """
         for _ in range(_MAX_ATTEMPTS):
-            if self.is_out_of_touch:
-                break
+            self._look_if_due()
             hidden = self.refresher.hidden
+            if not self.is_current(hidden):
+                break
             response = respond()
-            if self.refresher.hidden == hidden and not self.is_out_of_touch:
-                return response
+            self._look_if_due()
+            if self.is_current(hidden):
+                return response, hidden
         raise OutOfTouch("members may have been deleted that the response would name: try again")
+
+    def is_current(self, hidden: int) -> bool:
+        """Whether a response names nobody who was deleted longer than ``max_unseen`` ago.
+
+        ``hidden`` is how often members had been hidden when it was begun.
+        """
+        fresh = self.silence <= self.max_unseen and not self._misses_deletions
+        return fresh and self.refresher.hidden == hidden
+
+    def _look_if_due(self) -> None:
+        """Look at the log in the caller's thread, if that was last done too long ago.
+
+        Once more where it took long: hiding one of very many members does.
+        """
+        oldest, end = self.max_age, time.monotonic() + self.max_silence
+        while self.silence > oldest and time.monotonic() < end:
+            if not self._looking.acquire(timeout=self.max_silence):
+                return
+            try:
+                if self.silence > oldest:  # otherwise another request has looked meanwhile
+                    self._look()
+            except (Exception, Failed):  # logged by the thread, which will fail as well
+                return
+            finally:
+                self._looking.release()
+            oldest = self.max_unseen
 
     def look(self) -> None:
         """Bring what has changed to the refresher, in the caller's thread."""
         with self._looking:
-            begun, after = time.monotonic(), self.refresher.followed
-            news = self._watch.look(after)
-            if news.version > after:
-                self._take(news, after)
-            self._contact = begun
+            self._look()
+
+    def _look(self) -> None:
+        begun, after = time.monotonic(), self.refresher.followed
+        news = self._watch.look(after)
+        if news.version > after:
+            self._take(news, after)
+        self._contact = begun
 
     def hide_deleted(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without the members that others have deleted since it was read."""

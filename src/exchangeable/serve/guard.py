@@ -27,7 +27,9 @@ from exchangeable.serve.tables.served import PREFIX, ServedTable, Tables, split_
 
 log = logging.getLogger("exchangeable.serve")
 
-UPLOADS = ("complete", "look", "columns", "import")
+FILES = ("complete", "look", "columns")
+"""Calls about a file alone, for which a role for any table is enough."""
+UPLOADS = (*FILES, "import")
 """Calls that take a file as their body."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -198,7 +200,7 @@ class Guard:
     ) -> ServedTable:
         """The table that a call is about, if the token has the role that the call needs."""
         needed = needed_role(method, action)
-        table = self.tables.first if name is None else self.tables.get(name)
+        table = self._default_table(action, access) if name is None else self.tables.get(name)
         shown = "the first table" if name is None else f"table {name[:60]!r}"
         held = access.role_for(table.name if table is not None else name or "")
         if held is None or ROLES.index(held) < ROLES.index(needed):
@@ -211,6 +213,12 @@ class Guard:
         if table.read_only and needed != "read" and action != "export":
             raise Refused(403, f"{shown} is read-only")
         return table
+
+    def _default_table(self, action: str, access: Access) -> ServedTable:
+        """The table of a call that names none: the first one, for a file that may be used."""
+        allowed = (table for table in self.tables if access.role_for(table.name))
+        first = self.tables.first
+        return next(allowed, first) if action in FILES else first
 
     def _read_token(self, headers: Headers) -> Access:
         """The access of the request's token; refuses requests without one."""

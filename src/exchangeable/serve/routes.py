@@ -21,6 +21,7 @@ from exchangeable._version import __version__
 from exchangeable.errors import InputError
 from exchangeable.serve import exploration, sandbox, schemas
 from exchangeable.serve.answers.lists import Answer, Question
+from exchangeable.serve.answers.responses import CurrentResponse
 from exchangeable.serve.call import Call
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.limits import Limits
@@ -126,8 +127,7 @@ def recommend(
         ).model_dump_json()
 
     follower = engine.refresher.follower
-    content = follower.current(lambda: engine.respond(question, write, call))
-    return Response(content, media_type="application/json")
+    return CurrentResponse(follower, lambda: engine.respond(question, write, call))
 
 
 @calls.post("/explore", response_model=schemas.Explored, responses=problems(*WITH_BODY, 409))
@@ -181,18 +181,23 @@ def forget(axis: str, member: str, engine: EngineOfApp, call: CallOfRequest) -> 
     return schemas.Deleted(gone_with_version=version, cells=deleted)
 
 
-@calls.get("/members", responses=problems(*ALWAYS))
+@calls.get("/members", response_model=schemas.Members, responses=problems(*ALWAYS))
 def members(
     engine: EngineOfApp,
     axis: str | None = None,
     holding: Annotated[str, Query(max_length=200)] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
-) -> schemas.Members:
+) -> Response:
     """List members of an axis whose labels contain a text, those with the most cells first."""
     number = _axis(engine, axis)
-    found = engine.refresher.follower.current(lambda: engine.members(number, holding, limit))
-    matches = [schemas.Member(label=label, cells=cells) for label, cells in found]
-    return schemas.Members(axis=engine.store.facts.axes[number], members=matches)
+
+    def respond() -> str:
+        found = engine.members(number, holding, limit)
+        matches = [schemas.Member(label=label, cells=cells) for label, cells in found]
+        listed = schemas.Members(axis=engine.store.facts.axes[number], members=matches)
+        return listed.model_dump_json()
+
+    return CurrentResponse(engine.refresher.follower, respond)
 
 
 @calls.get("/model", responses=problems(*ALWAYS))
@@ -275,10 +280,9 @@ def _respond(engine: Engine, compute: Callable[[], BaseModel], call: Call) -> Re
 
     More threads than these would keep the event loop, and so /health, from running.
     """
-    content = engine.refresher.follower.current(
-        lambda: engine.run(lambda: compute().model_dump_json(), call)
+    return CurrentResponse(
+        engine.refresher.follower, lambda: engine.run(lambda: compute().model_dump_json(), call)
     )
-    return Response(content, media_type="application/json")
 
 
 def axes_of(engine: Engine) -> list[schemas.Axis]:

@@ -37,7 +37,7 @@ from exchangeable.serve.connections import BACKLOG, Connection, Connections
 from exchangeable.serve.engine import Engine
 from exchangeable.serve.guard import Response
 from exchangeable.serve.limits import Limits
-from exchangeable.serve.monitoring.telemetry import log_as_json, log_response
+from exchangeable.serve.monitoring.telemetry import log_response
 from exchangeable.serve.monitoring.traces import start_traces
 from exchangeable.serve.refresher import MakeCompleter
 from exchangeable.serve.tables.served import Tables
@@ -91,6 +91,11 @@ class Address:
         if self.anyone:
             return Origins(machine_names() | named, addresses=True)
         return Origins(LOCAL_NAMES | named, proxies=False)
+
+    def url(self, port: int) -> str:
+        """Where the service is, at the port that was bound."""
+        host = self.host.strip("[]")
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def bind(self) -> socket.socket:
         """Bind a socket, before the table is read: a port in use is reported at once."""
@@ -196,7 +201,6 @@ def saved_completer_factory(completer: Completer, folder: str | Path | None = No
 
 def serve(tables: Tables, address: Address, bound: socket.socket) -> None:
     """Serve until stopped, and then until the requests in progress have ended."""
-    log_as_json()
     sys.setswitchinterval(SWITCH_SECONDS)
     with suppress(KeyboardInterrupt):  # uvicorn raises it again after its own shutdown
         make_server(tables, address, tables.uploads).run(sockets=[bound])

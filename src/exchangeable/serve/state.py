@@ -78,7 +78,8 @@ class State:
         facts = asdict(store.facts)
         parts = {"origin": origin, "facts": facts, "options": options, "version": __version__}
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-        place = folder or file.with_name(f"{file.name}.state")
+        # A name of its own in a folder of the user's: what it holds is removed.
+        place = folder / "exchangeable-state" if folder else file.with_name(f"{file.name}.state")
         return cls(place / str(store.name), key, options.get("device", "auto"))
 
     def load(self, version: int) -> Started | None:

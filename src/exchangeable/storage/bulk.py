@@ -48,6 +48,7 @@ def insert_rows(connection: Connection, table: sa.Table, rows: Iterable[Row]) ->
     names = [column.name for column in table.columns]
     number = 0
     if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"SET LOCAL statement_timeout = '{_SECONDS}s'"))
         driver = connection.connection.driver_connection
         assert driver is not None
         columns = ", ".join(names)  # names of this module's own
@@ -71,8 +72,6 @@ def staged(connection: Connection, cells: sa.Table) -> Iterator[sa.Table]:
     """A temporary table with the columns of another one, which only this transaction sees."""
     columns = [sa.Column(c.name, c.type, primary_key=c.primary_key) for c in cells.columns]
     stage = sa.Table(_STAGE, sa.MetaData(), *columns, prefixes=["TEMPORARY"])
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text(f"SET LOCAL statement_timeout = '{_SECONDS}s'"))
     stage.create(connection)
     yield stage
     stage.drop(connection)  # after an error the whole transaction is undone

@@ -89,7 +89,12 @@ def _connect_with_time_limit(dialect: Any, record: Any, arguments: Any, options:
                 finally:
                     timer.cancel()
 
-    return Connection.connect(*arguments, **options)
+    connected = Connection.connect(*arguments, **options)
+    encoding = connected.info.parameter_status("server_encoding")
+    if encoding != "UTF8":  # labels may be any text
+        connected.close()
+        raise InputError(f"the database must have the encoding UTF8, but has {encoding}")
+    return connected
 
 
 def _cut(line: socket.socket) -> None:
@@ -135,7 +140,7 @@ def is_lock_timeout(error: SQLAlchemyError) -> bool:
     return code == _LOCK_NOT_AVAILABLE or "database is locked" in str(original)
 
 
-def reason_of(error: SQLAlchemyError) -> str:
+def reason_of(error: SQLAlchemyError | sqlite3.Error) -> str:
     """The first line of an error, without the statement, which contains labels and values."""
     original = getattr(error, "orig", None) or error
     return str(original).splitlines()[0]

@@ -110,7 +110,8 @@ class Store:
     def location(self) -> str:
         """The file or the URL of the database, without a password."""
         url = self.engine.url
-        return str(url.database) if self.engine.dialect.name == "sqlite" else str(url)
+        shown = url.difference_update_query(["password"])
+        return str(url.database) if self.engine.dialect.name == "sqlite" else str(shown)
 
     @property
     def is_empty(self) -> bool:

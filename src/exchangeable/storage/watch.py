@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class Watch:
         self.store = store
         self._engine = open_database(store.engine.url)[0]
         self._connection: Connection | None = None
+        self._stamp: tuple[int, int] | None = None
+        """What SQLite counted before the last look, and the version that this found."""
         self._woken = threading.Event()
         self._closed = False
 
@@ -50,7 +53,7 @@ class Watch:
 
     def disconnect(self) -> None:
         """Close the connection; the next look opens another one."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._stamp = self._connection, None, None
         if connection is not None:
             with suppress(SQLAlchemyError):
                 connection.invalidate()
@@ -61,14 +64,21 @@ class Watch:
         """Return the table's version, and the changes after a version."""
         try:
             connection = self._connected()
+            if self._is_postgresql:
+                stamp = None
+            else:  # 18 microseconds in place of 380
+                stamp = int(self._driver.execute("PRAGMA data_version").fetchone()[0])
+                if self._stamp is not None and self._stamp == (stamp, after):
+                    return News(after, ())
             with connection.begin():
                 version = read_head(connection, self.store.table_id)
                 entries = self.store.log.read(connection, after) if version > after else []
             # Changes may have come between the two queries.
             newest = max([version, *(entry.version for entry in entries)])
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:
             self.disconnect()
             raise Failed(f"the database cannot be followed: {reason_of(error)}") from None
+        self._stamp = None if stamp is None else (stamp, newest)
         return News(newest, tuple(entries))
 
     def wait(self, seconds: float | None = None) -> None:

@@ -29,6 +29,8 @@ class TrainingConfig:
     """Share of the steps during which the learning rate rises."""
     weight_decay: float = 0.01
     """Weight decay of AdamW."""
+    epsilon: float = 1e-8
+    """Number that Adam adds to the root of the squared gradients' average."""
     clip: float = 1.0
     """Largest norm of the gradient; longer gradients are scaled down to it."""
     average: float = 0.99
@@ -100,7 +102,7 @@ class TrainingConfig:
                 f"judged_shares must be one or more above 0 and up to 1, but are "
                 f"{self.judged_shares}"
             )
-        for name in ("learning_rate", "clip"):
+        for name in ("learning_rate", "epsilon", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} must be above 0, but is {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:

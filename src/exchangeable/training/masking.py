@@ -40,6 +40,7 @@ from exchangeable.values.codecs import Codec, ValueStats
 
 _FANOUT = 25
 _SURELY_SOME = 64
+_TRIED_SAMPLES = 10
 
 
 class Example(NamedTuple):
@@ -199,13 +200,28 @@ def make_sampler(support: Support, config: TrainingConfig) -> Sampler:
     if config.batch == "neighbourhood":
         each = 1 + support.order * _FANOUT
         return Neighbourhood(support, max(config.batch_cells // each, 1), fanout=_FANOUT)
+    if config.batch == "conditional":
+        return _conditional(support, config.batch_cells)
     share = (config.batch_cells / len(support)) ** (1 / support.order)
-    sizes = tuple(max(1, round(share * size)) for size in support.shape)
-    return (
-        Conditional(support, sizes)
-        if config.batch == "conditional"
-        else RowsColumns(support, sizes)
-    )
+    return RowsColumns(support, _sizes(support, share))
+
+
+def _conditional(support: Support, cells: int) -> Conditional:
+    """Make the sampler whose samples have about so many cells.
+
+    It draws members by their number of cells, so that samples have far more of them than the
+    shares of members say: they are tried.
+    """
+    low, high, generator = 0.0, 1.0, np.random.default_rng(0)
+    for _ in range(_TRIED_SAMPLES):
+        share = (low + high) / 2
+        drawn = len(Conditional(support, _sizes(support, share)).draw(generator))
+        low, high = (share, high) if drawn < cells else (low, share)
+    return Conditional(support, _sizes(support, (low + high) / 2))
+
+
+def _sizes(support: Support, share: float) -> tuple[int, ...]:
+    return tuple(max(1, round(share * size)) for size in support.shape)
 
 
 def draw_batch(

@@ -43,6 +43,7 @@ class Run:
         optimiser = torch.optim.AdamW(
             weights,
             lr=config.learning_rate,
+            eps=config.epsilon,
             weight_decay=config.weight_decay,
             fused=weights[0].is_cuda,
         )

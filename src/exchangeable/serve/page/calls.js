@@ -9,6 +9,14 @@ export class Problem extends Error {
   }
 }
 
+// Browsers round whole numbers of more than 15 digits, which labels may have: they stay texts, and
+// the service takes both. Texts and other numbers are matched too, so that nothing in them is.
+const WORDS = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
+
+/** Parse JSON without a loss of digits. */
+export const parseExactly = (text) =>
+  JSON.parse(text.replace(WORDS, (word) => (/^-?\d{16,}$/.test(word) ? `"${word}"` : word)));
+
 /** Send a request; return the response as JSON, or itself if raw. Throws a Problem with the reason. */
 export async function call(method, path, { body, file, raw = false, signal } = {}) {
   const used = currentToken();
@@ -35,7 +43,7 @@ export async function call(method, path, { body, file, raw = false, signal } = {
     const { error } = await response.json().catch(() => ({}));
     throw new Problem(error ?? `the service responded with status ${response.status}`, response.status);
   }
-  return raw ? response : response.json();
+  return raw ? response : parseExactly(await response.text());
 }
 
 /** Show the reason of a Problem; whatever else went wrong is thrown on, but not what was given up. */

@@ -15,6 +15,7 @@ const picker = document.querySelector("#tables");
 const explored = document.querySelector("#explored");
 
 let table = null;
+let wanted = null; // the name of the table that was chosen last
 let ends = []; // of what the parts of the page do for the table
 let exploring = false;
 
@@ -45,13 +46,15 @@ function explore() {
 
 async function choose(name) {
   for (const end of ends) end();
-  [ends, exploring, table] = [[], false, null];
+  [ends, exploring, table, wanted] = [[], false, null, name];
   explored.replaceChildren();
   try {
-    table = await ServedTable.read(name);
+    const read = await ServedTable.read(name);
+    if (wanted !== name) return; // another one was chosen meanwhile
+    table = read;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    about.textContent = error.message;
+    if (wanted === name) about.textContent = error.message;
     return;
   }
   about.textContent = `${table.name}: ${describe(table)}`;

@@ -1,0 +1,311 @@
+"""The page of the arena: what the stored runs say, written between the marks of docs/arena.md.
+
+    <!-- runs: NAME -->
+    ...
+    <!-- end -->
+
+The text around the marks is written by people.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from benchmarks.arena import summary
+from benchmarks.arena.methods import METHODS
+from benchmarks.arena.questions import QUESTIONS, share_shown
+from benchmarks.arena.runs import Record, stored
+from benchmarks.arena.summary import OURS, Board, Estimate
+from benchmarks.arena.tables import TABLES
+
+ROOT = Path(__file__).parents[2]
+PAGE, PICTURES = ROOT / "docs" / "arena.md", ROOT / "docs" / "pictures"
+SHARES = ("shown-1", "shown-3", "shown-10", "shown-30")
+PRINTED: Mapping[tuple[str, str], str] = {
+    ("birmingham", "missing-40"): "BGCP 25.6, BTMF 18.2",
+    ("hangzhou", "missing-40"): "BGCP 33.7, BTMF 30.0",
+    ("new-york", "missing-40"): "BPTF 4.82, BTMF 4.59",
+}
+"""RMSE that papers print, at 40 % missing at random, on other draws of the missing cells."""
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def told(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.4g}"
+
+
+def percent(estimate: Estimate) -> str:
+    return f"{100 * estimate.mean:.1f} % ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+
+
+def standings(board: Board) -> str:
+    """Mean rank and relative error of each method."""
+    rows = [
+        [
+            METHODS[name].title,
+            str(rank.tables),
+            f"{rank.mean:.2f} ({rank.low:.2f} to {rank.high:.2f})",
+            percent(error),
+        ]
+        for name, (rank, error) in summary.standings(board).items()
+    ]
+    head = ["method", "tables", "mean rank, 0 best to 1 last", "mean error above the best"]
+    if not rows:
+        return f"Fewer than {summary.LEAST} tables have been given to all methods yet."
+    tables = ", ".join(name for name in board.tables if name in {t for t, _ in board.complete})
+    return f"{markdown(head, rows)}\n\nTables that all methods were given: {tables}."
+
+
+def falls(boards: Sequence[Board]) -> str:
+    """Tables on which ours is more than 1 % worse than the better of two yardsticks."""
+    found = [fall for board in boards for ours in OURS for fall in summary.falls(board, ours)]
+    rows = [
+        [
+            fall.table,
+            QUESTIONS[fall.question].title,
+            METHODS[fall.ours].title,
+            told(fall.error) or "no answer",
+            f"{METHODS[fall.yardstick].title} {told(fall.least)}",
+            f"{100 * fall.worse:.1f} %" if not np.isnan(fall.worse) else "",
+        ]
+        for fall in sorted(found, key=lambda fall: -fall.worse)
+    ]
+    if not rows:
+        return "None in what has been run."
+    return markdown(["table", "question", "ours", "RMSE", "yardstick", "worse by"], rows)
+
+
+def figures(board: Board) -> str:
+    """The errors of all methods on one question."""
+    keys = [key for table in board.tables for key in board.errors if key[0] == table]
+    methods = [m for m in board.methods if any(m in board.errors[key] for key in keys)]
+    rows = []
+    for key in keys:
+        _, least = summary.best_of(board, key)
+        row = board.errors[key]
+        named = [key[0] if len({k[1] for k in keys}) == 1 else f"{key[0]}, {key[1]}"]
+        cells = ["" if m not in row else "–" if np.isnan(row[m]) else told(row[m]) for m in methods]
+        rows.append(
+            named
+            + [
+                f"**{c}**" if row.get(m) == least else c
+                for m, c in zip(methods, cells, strict=True)
+            ]
+        )
+    return markdown(["table", *methods], rows) if rows else "Not run yet."
+
+
+def measures(records: Sequence[Record], questions: Sequence[str], names: Sequence[str]) -> str:
+    """Several measures of the runs of some questions, a row for each run."""
+    rows = [
+        [r["table"], r["question"], r["method"], *(told(r["scores"].get(n)) for n in names)]
+        for r in in_sequence(records)
+        if r["question"] in questions and set(names) <= set(r.get("scores", {}))
+    ]
+    return markdown(["table", "question", "method", *names], rows) if rows else "Not run yet."
+
+
+def in_sequence(records: Sequence[Record]) -> list[Record]:
+    """Runs in the sequence of tables, questions and methods."""
+    places = [{name: n for n, name in enumerate(each)} for each in (TABLES, QUESTIONS, METHODS)]
+    keys = ("table", "question", "method")
+    known = [r for r in records if r["table"] in places[0] and r["method"] in places[2]]
+    return sorted(
+        known, key=lambda r: [place[r[key]] for place, key in zip(places, keys, strict=True)]
+    )
+
+
+def chances(records: Sequence[Record]) -> str:
+    return measures(records, ("cells",), ("log_loss", "auc", "calibration"))
+
+
+def certainty(records: Sequence[Record]) -> str:
+    """How many of the true values lie in the intervals of 80 %, and the log-likelihood."""
+    rows = []
+    for name in METHODS:
+        scores = [
+            r["scores"]
+            for r in records
+            if r["question"] == "cells"
+            and r["method"] == name
+            and r["table"] in TABLES
+            and r["kind"] != "binary"
+            and "coverage" in r.get("scores", {})
+        ]
+        if len(scores) >= summary.LEAST:
+            covered = np.array([row["coverage"] for row in scores])
+            off = f"{100 * np.abs(covered - 0.8).mean():.1f}"
+            rows.append(
+                [METHODS[name].title, str(len(scores)), f"{100 * covered.mean():.1f} %", off]
+            )
+    head = ["method", "tables", "mean share in the intervals of 80 %", "mean distance from 80"]
+    return markdown(head, rows) if rows else "Not run yet."
+
+
+def accuracies(records: Sequence[Record]) -> str:
+    names = ("accuracy_mae", "accuracy_mae_of_plain_means", "log_loss", "calibration")
+    return measures(records, ("accuracy",), names)
+
+
+def tensors(board: Board) -> str:
+    printed = "; ".join(f"{table} {text}" for (table, _), text in PRINTED.items())
+    return f"{figures(board)}\n\nPrinted for 40 %: {printed}."
+
+
+def sizes(records: Sequence[Record]) -> str:
+    """Seconds and memory over the number of cells, and the picture if there is one."""
+    found = summary.sizes(records)
+    rows = [
+        [METHODS[name].title, f"{cells:,}", f"{seconds:.3g}", f"{memory:,.0f}"]
+        for name in METHODS
+        for cells, seconds, memory in found.get(name, [])
+    ]
+    if not rows:
+        return "Not run yet."
+    head = ["method", "cells", "seconds, without the choice of settings", "MB"]
+    picture = "![Seconds and memory over the number of cells](pictures/arena-sizes.png)"
+    return f"{picture}\n\n{markdown(head, rows)}"
+
+
+def searches(records: Sequence[Record]) -> str:
+    """How many runs of each method tried all of its settings before the budget was over."""
+    rows = []
+    for name in METHODS:
+        found = [r for r in records if r["method"] == name and r.get("of", 0) > 1]
+        if found:
+            tried = float(np.mean([r["tried"] / r["of"] for r in found]))
+            done = sum(r["tried"] == r["of"] for r in found)
+            rows.append([METHODS[name].title, str(len(found)), str(done), f"{100 * tried:.0f} %"])
+    head = ["method", "runs with a choice", "that tried all settings", "mean share tried"]
+    return markdown(head, rows) if rows else "Not run yet."
+
+
+def failures(records: Sequence[Record]) -> str:
+    rows = [
+        [r["table"], r["question"], r["method"], r["failed"].replace("|", "/")[:120]]
+        for r in in_sequence(records)
+        if "failed" in r
+    ]
+    return markdown(["table", "question", "method", "why"], rows) if rows else "None."
+
+
+def not_run(records: Sequence[Record]) -> str:
+    left = summary.missing(records)
+    lines = [f"- {QUESTIONS[name].title} (`{name}`): {', '.join(t)}" for name, t in left.items()]
+    return "\n".join(lines) or "Everything has been run."
+
+
+def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
+    """The parts of the page by the names of their marks."""
+
+    def board(*questions: str, measure: str = "rmse") -> Board:
+        return Board.of(records, questions, measure)
+
+    def counted() -> str:
+        kept = [r for r in records if r["table"] in TABLES]
+        answered = sum("scores" in r for r in kept)
+        tables, commits = {r["table"] for r in kept}, sorted({r["commit"] for r in kept})
+        return (
+            f"{len(kept):,} runs on {len(tables)} of {len(TABLES)} tables, {answered:,} of them "
+            f"with answers; commits {', '.join(commits)}."
+        )
+
+    def load() -> str:
+        loads = [r["load"] for r in records if "wall_s" in r]
+        return (
+            f"Median load of the machine when these runs started: {np.median(loads):.1f}. Seconds "
+            f"are figures where it is below 1, and else say only which methods take long."
+            if loads
+            else "Not run yet."
+        )
+
+    members = ("rows-10", "rows-50", "features-0", "features-1")
+    return {
+        "counted": counted,
+        "standings of cells": lambda: standings(board("cells")),
+        "standings of shares": lambda: standings(board(*SHARES)),
+        "falls": lambda: falls([board("cells"), board(*SHARES)]),
+        "cells": lambda: figures(board("cells")),
+        "certainty": lambda: certainty(records),
+        "chances": lambda: chances(records),
+        "shares": lambda: figures(board(*SHARES)),
+        "members": lambda: figures(board(*members)),
+        "random": lambda: figures(board("random")),
+        "tensors": lambda: tensors(board("missing-40", "missing-60")),
+        "positives": lambda: measures(records, ("positives",), ("recall@20", "ndcg@10")),
+        "accuracies": lambda: accuracies(records),
+        "load": load,
+        "searches": lambda: searches(records),
+        "sizes": lambda: sizes(records),
+        "failures": lambda: failures(records),
+        "not run": lambda: not_run(records),
+    }
+
+
+def filled(text: str, records: Sequence[Record]) -> str:
+    """Put what the runs say between the marks of a page."""
+    made = sections(records)
+
+    def section(found: re.Match[str]) -> str:
+        return f"{found[1]}\n\n{made[found[2]]()}\n\n<!-- end -->"
+
+    marks = re.compile(r"(<!-- runs: ([\w ]+) -->).*?<!-- end -->", flags=re.DOTALL)
+    return marks.sub(section, text)
+
+
+def seconds_and_errors(records: Sequence[Record], board: Board) -> dict[str, tuple[float, float]]:
+    """Median seconds of a run and mean relative error, of methods with a standing."""
+    found = {}
+    for name, (_, error) in summary.standings(board).items():
+        seconds = [
+            r["wall_s"]
+            for r in records
+            if r["method"] == name and (r["table"], r["question"]) in board.errors and "wall_s" in r
+        ]
+        found[name] = float(np.median(seconds)), error.mean
+    return found
+
+
+def lines_of_shares(records: Sequence[Record]) -> dict[str, list[tuple[float, float]]]:
+    """Mean RMSE in deviations by share, over the tables that have all shares and methods."""
+    errors: dict[str, dict[tuple[str, float], float]] = {}
+    for r in records:
+        share = share_shown(r["question"])
+        if share is not None and summary.is_counted(r) and "scores" in r:
+            errors.setdefault(r["method"], {})[r["table"], share] = (
+                r["scores"]["rmse"] / r["deviation"]
+            )
+    wanted = [set(errors.get(name, {})) for name in (*OURS, *summary.YARDSTICKS)]
+    every = set.intersection(*wanted)
+    shares = sorted({share for _, share in every})
+    tables = sorted({t for t, _ in every if all((t, share) in every for share in shares)})
+    return {
+        name: [(100 * s, float(np.mean([errors[name][t, s] for t in tables]))) for s in shares]
+        for name in METHODS
+        if tables and all((t, s) in errors.get(name, {}) for t in tables for s in shares)
+    }
+
+
+def write_page(results: Path, page: Path = PAGE) -> None:
+    """Write the page and its pictures from the stored runs."""
+    from benchmarks.arena import pictures
+
+    records = stored(results)
+    page.write_text(filled(page.read_text(encoding="utf-8"), records), encoding="utf-8")
+    board = Board.of(records, ("cells",), "rmse")
+    places = summary.standings(board)
+    if places:
+        pictures.draw_standings(PICTURES / "arena-ranks.png", places, "a tenth of the cells hidden")
+        pictures.draw_heat(PICTURES / "arena-heat.png", board, "cells")
+        pictures.draw_time(PICTURES / "arena-time.png", seconds_and_errors(records, board))
+    if lines := lines_of_shares(records):
+        pictures.draw_shares(PICTURES / "arena-shares.png", lines)
+    if rows := summary.sizes(records):
+        pictures.draw_sizes(PICTURES / "arena-sizes.png", rows)

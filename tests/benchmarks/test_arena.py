@@ -1,0 +1,289 @@
+"""The arena hides the same cells for all, measures them alike, and keeps what came of each run."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from benchmarks.arena import __main__ as arena
+from benchmarks.arena import page, summary
+from benchmarks.arena.methods import METHODS, Method
+from benchmarks.arena.problem import Problem
+from benchmarks.arena.questions import QUESTIONS, asked, problem_of
+from benchmarks.arena.rasch import Rasch
+from benchmarks.arena.runs import RESULTS, Limits, Run, is_done, limited, measured, store, stored
+from benchmarks.arena.scoring import score, score_accuracies
+from benchmarks.arena.search import choose
+from benchmarks.arena.tables import TABLES, TINY
+from benchmarks.peers.positives import Positives, measure_ranking
+from scipy.special import expit
+
+from exchangeable.datasets import DATASETS
+
+TINY_QUESTIONS = list(asked(TINY))
+
+
+def tiny(table, question, seed=0):
+    return problem_of(question, TINY[table].load(), TINY[table], seed)
+
+
+def cells(index):
+    return set(map(tuple, index.tolist()))
+
+
+def test_all_tables_are_datasets_and_there_are_22_or_more():
+    assert len(TABLES) >= 22
+    assert set(TABLES) <= set(DATASETS)
+
+
+def test_every_question_is_asked_about_some_table():
+    assert {question for _, question in asked(TABLES)} == set(QUESTIONS)
+
+
+@pytest.mark.parametrize(("table", "question"), TINY_QUESTIONS)
+def test_a_problem_is_the_same_each_time_and_hides_what_it_asks_for(table, question):
+    problem = tiny(table, question)
+    if problem is None:
+        assert question in ("shown-1", "shown-3", "shown-10", "shown-30", "accuracy")
+        return
+    assert problem.digest() == tiny(table, question).digest()
+    assert problem.digest() != tiny(table, question, seed=1).digest()
+    assert not cells(problem.index) & cells(problem.queries)
+    assert len(problem.truth) == len(problem.queries) > 0
+    assert problem.validation.any() == (question != "positives")
+    assert not problem.validation.all()
+
+
+def test_the_file_of_a_problem_has_no_true_value(tmp_path):
+    problem = tiny("tiny", "features-0")
+    problem.write(tmp_path / "problem.npz")
+    read = Problem.read(tmp_path / "problem.npz")
+    assert len(read.truth) == 0
+    with np.load(tmp_path / "problem.npz") as stored_arrays:
+        assert "truth" not in stored_arrays
+    for name in ("index", "values", "validation", "queries"):
+        assert np.array_equal(getattr(read, name), getattr(problem, name))
+    assert np.array_equal(read.features[0], problem.features[0])
+    assert (read.kind, read.shape) == (problem.kind, problem.shape)
+
+
+def test_new_members_have_no_cell_and_validation_hides_members_too():
+    problem = tiny("tiny", "features-0")
+    assert not set(problem.index[:, 0]) & set(problem.queries[:, 0])
+    validation, rest = problem.index[problem.validation], problem.index[~problem.validation]
+    assert not set(validation[:, 0]) & set(rest[:, 0])
+
+
+def test_a_share_of_the_cells_is_shown():
+    table = TINY["tiny"].load()
+    assert tiny("tiny", "shown-10") is None  # 60 cells are too few
+    problem = tiny("tiny", "cells")
+    assert len(problem.queries) == 60
+    assert len(problem.index) + len(problem.queries) == len(table.values)
+
+
+def test_new_rows_show_half_of_their_cells():
+    problem = tiny("tiny", "rows-50")
+    new = np.isin(problem.index[:, 0], problem.queries[:, 0])
+    assert 0.35 < new.sum() / (new.sum() + len(problem.queries)) < 0.65
+
+
+def test_the_search_takes_the_least_error_and_passes_over_failures():
+    def error(settings):
+        if settings["k"] == 3:
+            raise ValueError("does not fit")
+        return float("nan") if settings["k"] == 4 else (settings["k"] - 2) ** 2
+
+    choice = choose([{"k": k} for k in (4, 3, 1, 2, 5)], error, 60)
+    assert (choice.settings, choice.error, choice.tried, choice.of) == ({"k": 2}, 0, 5, 5)
+    with pytest.raises(RuntimeError, match="no settings of 1 could be fitted"):
+        choose([{"k": 3}], error, 60)
+
+
+def test_the_search_tries_the_first_settings_in_any_case_and_no_other_without_time():
+    choice = choose([{"k": 1}, {"k": 2}], lambda settings: -settings["k"], 0)
+    assert (choice.settings, choice.tried, choice.of) == ({"k": 1}, 1, 2)
+
+
+def test_rasch_finds_abilities_and_difficulties():
+    rng = np.random.default_rng(0)
+    ability, difficulty = rng.normal(0, 1, 60), rng.normal(0.5, 1, 50)
+    index = np.argwhere(np.ones((60, 50)))
+    chance = expit(ability[index[:, 0]] - difficulty[index[:, 1]])
+    values = (rng.random(len(index)) < chance).astype(float)
+    model = Rasch.fit(index, values, (60, 50), 1.0)
+    assert np.corrcoef(model.vectors[0], ability)[0, 1] > 0.9
+    assert np.corrcoef(model.vectors[1], -difficulty)[0, 1] > 0.9
+    assert np.abs(model.predict(index) - chance).mean() < 0.06
+
+
+def test_lists_are_scored_as_the_comparison_of_rankers_does():
+    problem = tiny("tiny", "positives")
+    scores = np.random.default_rng(1).random(problem.shape)
+    data = Positives(problem.index, problem.queries, problem.shape)
+    users = np.unique(problem.queries[:, 0])
+    shown = scores.copy()
+    shown[tuple(problem.index.T)] = -1
+    lists = np.argsort(-shown[users], axis=1)[:, :20]
+    found = score(problem, {"lists": lists}, None)
+    assert found == pytest.approx(measure_ranking(lambda chosen: scores[chosen], data))
+
+
+def test_numbers_alone_are_scored_with_the_deviation_of_validation_errors():
+    problem = tiny("tiny-order-3", "cells")
+    noise = np.random.default_rng(0).normal(0, 0.01, len(problem.truth))
+    found = score(problem, {"means": problem.truth + noise}, 0.01)
+    assert found["rmse"] < 0.02
+    assert 0.6 < found["coverage"] < 0.95
+    assert score(problem, {"means": problem.truth}, 1.0)["coverage"] == 1
+    assert found["log_likelihood"] > score(problem, {"means": problem.truth}, 1.0)["log_likelihood"]
+
+
+def test_chances_of_binary_tables_are_scored():
+    problem = tiny("tiny-binary", "cells")
+    right = score(problem, {"means": np.where(problem.truth == 1, 0.9, 0.1)}, 0.3)
+    assert right["auc"] == 1
+    assert right["log_loss"] == pytest.approx(-np.log(0.9))
+    assert right["calibration"] == pytest.approx(0.1)
+    sure = score(problem, {"means": 1 - problem.truth}, 0.3)
+    assert sure["log_loss"] == pytest.approx(-np.log(1e-3))
+
+
+def test_accuracies_are_of_known_cells_and_answers_for_others():
+    index, queries = np.array([[0, 0], [1, 0]]), np.array([[0, 1], [0, 2], [1, 1], [1, 2]])
+    problem = Problem(
+        "binary",
+        (2, 3),
+        np.array([0.0, 1.0]),
+        index,
+        np.array([1.0, 0.0]),
+        np.zeros(2, dtype=bool),
+        queries,
+        truth=np.array([1.0, 0.0, 0.0, 0.0]),
+    )
+    found = score_accuracies(problem, np.array([0.5, 0.5, 0.0, 0.6]))
+    # True shares are 2/3 and 0; the answers give 2/3 and 0.2; known cells alone 1 and 0.
+    assert found["accuracy_mae"] == pytest.approx(0.1)
+    assert found["accuracy_mae_of_plain_means"] == pytest.approx(1 / 6)
+
+
+def test_a_tiny_arena_runs_and_what_exists_is_not_repeated(tmp_path, capsys):
+    command = ["--tiny", "--tables", "tiny", "--questions", "cells", "--out", str(tmp_path)]
+    arena.main([*command, "--methods", "means,bias,rasch", "--budget", "5"])
+    records = {record["method"]: record for record in stored(tmp_path)}
+    assert set(records) == {"means", "bias"}  # the Rasch model is for binary tables
+    assert records["bias"]["scores"]["rmse"] < 1.2
+    assert records["means"]["tried"] == records["means"]["of"] == 3
+    for record in records.values():
+        assert {"settings", "version", "commit", "wall_s", "peak_mb", "digest"} <= set(record)
+        assert record["digest"] == tiny("tiny", "cells").digest()
+    assert capsys.readouterr().out.count("rmse") == 2
+    arena.main([*command, "--methods", "means,bias", "--budget", "5"])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_takes_too_long_or_too_much_is_a_row_that_says_so():
+    python = METHODS["means"].command("means", RESULTS, 1, RESULTS)[0]
+    slow = limited([python, "-c", "import time; time.sleep(60)"], Limits(seconds=0.3))
+    assert slow["failed"] == "more than 0.3 s"
+    large = limited(
+        [python, "-c", "import time; x = b'1' * 200_000_000; time.sleep(60)"], Limits(memory_mb=100)
+    )
+    assert large["failed"] == "more than 100 MB"
+    broken = limited([python, "-c", "raise ValueError('no answer')"], Limits())
+    assert broken["failed"] == "ValueError: no answer"
+
+
+def test_a_method_that_does_not_fit_is_not_started(monkeypatch, tmp_path):
+    large = Method("large", lambda problem: True, lambda problem: "9 are more than 8")
+    monkeypatch.setitem(METHODS, "large", large)
+    run = Run("tiny", "cells", "large")
+    record = measured(run, tiny("tiny", "cells"), Limits(), tmp_path)
+    assert record["failed"] == "not tried: 9 are more than 8"
+
+
+def test_runs_are_repeated_where_wider_limits_might_change_them(tmp_path):
+    path, usual = tmp_path / "run.json", Limits(budget=10, seconds=20, memory_mb=100)
+
+    def done(limits, **facts):
+        store({"limits": vars(usual), **facts}, path)
+        return is_done(path, limits)
+
+    wider = Limits(budget=20, seconds=40, memory_mb=100)
+    assert not is_done(tmp_path / "other.json", usual)
+    assert done(wider, tried=5, of=5, scores={})
+    assert not done(wider, tried=3, of=5, scores={})
+    assert done(usual, tried=3, of=5, scores={})
+    assert not done(wider, failed="more than 20 s")
+    assert done(usual, failed="more than 20 s")
+    assert done(wider, failed="ValueError: no answer")
+
+
+def record_of(table, method, rmse=None, question="cells"):
+    found = {"failed": "more than 1 s"} if rmse is None else {"scores": {"rmse": rmse}}
+    facts = {"table": table, "question": question, "method": method, "seed": 0}
+    return {**facts, "kind": "levels", "shape": [2, 2], **found}
+
+
+def test_ranks_and_errors_count_a_method_that_failed_as_the_last():
+    records = [
+        record_of("coat", "pretrained", 1.0),
+        record_of("coat", "bias", 1.1),
+        record_of("coat", "vmf"),
+        record_of("davis", "pretrained", 2.0),
+        record_of("davis", "vmf", 1.9),
+    ]
+    board = summary.Board.of(records, ("cells",), "rmse")
+    key = ("coat", "cells")
+    assert [board.rank(key, m) for m in ("pretrained", "bias", "vmf")] == [0, 0.5, 1]
+    assert board.relative(key, "bias") == board.relative(key, "vmf") == pytest.approx(0.1)
+    assert np.isnan(board.rank(key, "bmf"))
+    (fall,) = summary.falls(board, "pretrained")
+    assert (fall.table, fall.yardstick) == ("davis", "vmf")
+    assert fall.worse == pytest.approx(2 / 1.9 - 1)
+    assert summary.best_of(board, ("davis", "cells")) == ("vmf", 1.9)
+
+
+def test_standings_are_over_tables_that_all_methods_were_given(monkeypatch):
+    everyone = {"pretrained", "bias", "vmf"}
+    monkeypatch.setattr(summary, "required", lambda kind, order: everyone)
+    records = [
+        record_of(table, method, rmse)
+        for table, rmse in (("coat", 1.0), ("davis", 2.0), ("kiba", 3.0))
+        for method, rmse in (("pretrained", rmse), ("bias", 1.2 * rmse), ("vmf", 1.1 * rmse))
+    ]
+    records.append(record_of("coat", "bmf", 0.9))
+    records.append(record_of("douban", "bias", 0.1))  # ours has not been asked
+    found = summary.standings(summary.Board.of(records, ("cells",), "rmse"))
+    assert list(found) == ["pretrained", "vmf", "bias"]
+    rank, error = found["bias"]
+    assert (rank.mean, rank.low, rank.high, rank.tables) == (1, 1, 1, 3)
+    assert error.low <= error.mean <= error.high
+    assert error.mean == pytest.approx((1.2 / 0.9 - 1 + 0.2 + 0.2) / 3)
+
+
+def test_other_methods_than_those_for_a_kind_are_not_required():
+    two, three = summary.required("levels", 2), summary.required("real", 3)
+    assert {"pretrained", "auto", "vmf", "myfm", "lenskit"} <= two
+    assert not two & {"finetuned", "rasch", "gaussian", "tensorly-cp", "implicit-als"}
+    assert three == {"pretrained", "auto", "means", "bias", "vmf", "bmf", "myfm", "lightgbm"} | {
+        "tensorly-cp"
+    }
+    assert "implicit-als" in summary.required("positives", 2)
+
+
+def test_the_page_has_what_the_stored_runs_say():
+    text = page.PAGE.read_text(encoding="utf-8")
+    records = stored(RESULTS)
+    assert set(re.findall(r"<!-- runs: ([\w ]+) -->", text)) == set(page.sections(records))
+    assert page.filled(text, records) == text, "draw it again: python -m benchmarks.arena --page"
+
+
+def test_stored_runs_have_a_place_and_the_cells_of_their_question_are_the_same_for_all():
+    digests = {}
+    for path in RESULTS.glob("*/*/*.json"):
+        record = json.loads(path.read_text())
+        run = Run(record["table"], record["question"], record["method"], record["seed"])
+        assert run.path(RESULTS) == path
+        digests.setdefault(path.parent, set()).add(record["digest"])
+    assert all(len(found) == 1 for found in digests.values())

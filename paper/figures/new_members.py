@@ -30,6 +30,8 @@ METHODS = {
     "bmf": "Bayesian MF",
     "user-knn": "user neighbours",
     "item-knn": "item neighbours",
+    "factorized-released-transferred": "the paper's, as released",
+    "factorized-hiding-transferred": "the paper's, predicting hidden cells",
     "ours-transferred": "ours, trained on ML-100K",
 }
 PICTURE = Path("docs/pictures/new-members.png")
@@ -57,7 +59,7 @@ def run(
     drawn = np.random.default_rng([seed, share]).permutation(len(problem.values))
     number = round(share / 100 * len(drawn))
     seen, asked = np.sort(drawn[:number]), np.sort(drawn[number:])
-    if method in ("ours-transferred",):
+    if method.endswith("-transferred"):
         model, made, _ = transferred.trained(
             method.removesuffix("-transferred"), seed, device, **changed
         )

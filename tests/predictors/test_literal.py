@@ -107,3 +107,25 @@ def test_only_the_factorized_model_has_factors():
 def test_a_literal_model_is_not_finetuned(literal):
     with pytest.raises(InputError, match="finetuning needs a trained model"):
         literal.finetune(training=TrainingConfig(steps=1))
+
+
+@pytest.mark.parametrize("name", ["factorized", "self-supervised-text"])
+def test_a_completer_reads_its_table_in_samples_and_still_does_when_it_was_saved(name, tmp_path):
+    training = replace(RECIPES[name].training, steps=2, evaluate_every=1)
+    completer = Completer(name, training=training, sample_cells=20).fit(SEEN, VALUES)
+    whole = Completer(name, training=training).fit(SEEN, VALUES)
+    predicted = completer.predict(ASKED)
+    assert np.abs(predicted - whole.predict(ASKED)).max() > 1e-7
+    completer.save(tmp_path / "saved")
+    again = Completer.load(tmp_path / "saved")
+    assert again.get_params()["sample_cells"] == 20
+    np.testing.assert_allclose(again.predict(ASKED), predicted, atol=1e-6)
+
+
+def test_samples_are_of_models_that_are_trained_and_of_whole_numbers():
+    with pytest.raises(InputError, match="samples are read by models that were trained, but"):
+        Completer("bias", sample_cells=20).fit(SEEN, VALUES)
+    with pytest.raises(
+        InputError, match="sample_cells must be a whole number of 1 or more, but is 0"
+    ):
+        Completer("factorized", sample_cells=0).fit(SEEN, VALUES)

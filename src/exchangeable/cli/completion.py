@@ -18,6 +18,7 @@ from exchangeable.cli.options import (
     Force,
     Memory,
     Model,
+    SampleCells,
     Seed,
     TableArgument,
     TableOrCompleter,
@@ -81,6 +82,7 @@ def complete(
     seed: Seed = 0,
     device: Device = "auto",
     memory: Memory = None,
+    sample_cells: SampleCells = None,
     force: Force = False,
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
@@ -126,7 +128,9 @@ def complete(
         if out.suffix.lower() not in (".parquet", ".jsonl", ".ndjson"):
             request.check_csv()
         data = data.in_label_order(in_place=True)
-        completer = fit_completer(data, model, seed, device, frames, output, memory, processes)
+        completer = fit_completer(
+            data, model, seed, device, frames, output, memory, processes, sample_cells
+        )
         with progress_bar(processes) as progress, output.warnings():
             filled = fill.fill(completer.fitted_, request, progress)
         page = None
@@ -267,6 +271,7 @@ def fit_completer(
     output: Output,
     memory: str | None = None,
     processes: Processes | None = None,
+    sample_cells: int | None = None,
 ) -> Completer:
     """Fit a completer to a table; print what the table contains and what the fit found."""
     from exchangeable.completion.completer import Completer
@@ -274,7 +279,14 @@ def fit_completer(
 
     output.line(*table.found)
     with progress_bar(processes) as progress:
-        completer = Completer(model, seed=seed, device=device, memory=memory, joint=table.joint)
+        completer = Completer(
+            model,
+            seed=seed,
+            device=device,
+            memory=memory,
+            sample_cells=sample_cells,
+            joint=table.joint,
+        )
         completer.fit_table(
             table, features=features, progress=progress, processes=processes or ALONE
         )

@@ -17,6 +17,7 @@ from exchangeable.cli.options import (
     Device,
     FeatureFiles,
     Force,
+    SampleCells,
     TableArgument,
     open_table,
     with_table_options,
@@ -81,6 +82,7 @@ def evaluate(
     ] = None,
     features: FeatureFiles = None,
     device: Device = "auto",
+    sample_cells: SampleCells = None,
     force: Force = False,
     options: TableOptions = DEFAULTS,
     as_json: AsJson = False,
@@ -121,11 +123,14 @@ def evaluate(
     if positives:
         if steps is not None:
             raise InputError("--steps are those of models that are trained, but these rank")
+        if sample_cells is not None:
+            raise InputError("--sample-cells is of models that are trained, but these rank")
         if features:
             raise InputError("--features are read where cells have values, but these are positives")
         shown = _compare_lists(source, metrics, test, settings)
     else:
         settings["features"] = read_features(features, data, options.encoding) or None
+        settings["sample_cells"] = sample_cells
         shown = _compare_values(source, steps, test, settings)
     with whole_file(out) as target:
         target.write_text(json.dumps(shown.facts, indent=1))

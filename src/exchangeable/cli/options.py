@@ -114,6 +114,14 @@ Memory = Annotated[
     str | None,
     typer.Option(help="Maximum memory to use, as in 4GB; by default most of the free memory."),
 ]
+SampleCells = Annotated[
+    int | None,
+    typer.Option(
+        help="Read the table in random samples of about so many cells, with a model that was "
+        "trained; for tables whose cells do not fit in memory together.",
+        min=1,
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace existing output.")]
 
 DEFAULTS = TableOptions()

@@ -19,7 +19,12 @@ from exchangeable.completion.forget import (
     table_without_cells,
     table_without_members,
 )
-from exchangeable.completion.inputs import check_input, encode_members, find_axis
+from exchangeable.completion.inputs import (
+    check_input,
+    check_sample_cells,
+    encode_members,
+    find_axis,
+)
 from exchangeable.completion.storage import load_completer, save_completer
 from exchangeable.completion.update import read_new_cells, refresh, update
 from exchangeable.data.options import Duplicates
@@ -47,12 +52,13 @@ class Completer(Answers):
     and a network that learned on synthetic tables how far to believe each reads all cells once.
     ``"auto"`` is it, unless biases or factors do better on cells that are hidden for the
     comparison; ``notes_`` has the errors of all. ``memory`` limits what models may take to read a
-    table, as in ``"4GB"``. ``units`` are those that real numbers are read in: ``"plain"``,
-    ``"log"``, or the name of an axis whose members are different quantities; by default what suits
-    the values, and ``notes_`` says so. The axes of a ``joint`` table are one set of members, as in
-    a graph: they share their labels, and a cell may be of a member with itself. With ``verbose``
-    progress and notes are printed on standard error; without it the logger ``exchangeable`` has
-    them, at DEBUG and INFO.
+    table, as in ``"4GB"``. With ``sample_cells`` a model that was trained reads it in random
+    samples of about so many cells, until every queried cell was drawn. ``units`` are those that
+    real numbers are read in: ``"plain"``, ``"log"``, or the name of an axis whose members are
+    different quantities; by default what suits the values, and ``notes_`` says so. The axes of a
+    ``joint`` table are one set of members, as in a graph: they share their labels, and a cell may
+    be of a member with itself. With ``verbose`` progress and notes are printed on standard error;
+    without it the logger ``exchangeable`` has them, at DEBUG and INFO.
 
     >>> cells = [("ann", "Heat"), ("ann", "Alien"), ("bob", "Heat"), ("bob", "Big")]
     >>> completer = Completer().fit(cells, [5, 4, 2, 1])
@@ -71,6 +77,7 @@ class Completer(Answers):
         validation: float = 0.05,
         training: TrainingConfig | None = None,
         memory: str | float | None = None,
+        sample_cells: int | None = None,
         units: str | None = None,
         joint: bool = False,
         verbose: bool = False,
@@ -83,6 +90,7 @@ class Completer(Answers):
         self.validation = validation
         self.training = training
         self.memory = memory
+        self.sample_cells = sample_cells
         self.units = units
         self.joint = joint
         self.verbose = verbose
@@ -139,6 +147,7 @@ class Completer(Answers):
             features=features,
             units=table.units if self.units is None else self.units,
             memory=parse_size(self.memory),
+            sample_cells=check_sample_cells(self.sample_cells),
             processes=processes,
             progress=user_progress(bool(self.verbose)) if progress is None else progress,
         )

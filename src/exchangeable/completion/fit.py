@@ -51,15 +51,8 @@ from exchangeable.values.units import Units, UnitsKind
 MAX_VALUE = 1e100
 """Squares of larger values, and sums of these, would overflow."""
 UNIT_MODELS = (
-    "auto",
-    bundled.NAME,
-    "bias",
-    "vmf",
-    "bmf",
-    "gaussian",
-    "item-knn",
-    "user-knn",
-    "knn",
+    *("auto", bundled.NAME, "bias", "vmf", "bmf", "gaussian"),
+    *("item-knn", "user-knn", "knn"),
 )
 """Models whose units are found by themselves."""
 PLAIN_MODELS = ("mean", "row-mean", "column-mean")
@@ -88,6 +81,8 @@ class FitRequest:
     """Units that values are read in: plain, log or those of an axis; None: what suits them."""
     memory: int | None = None
     """Bytes that may be taken; None: most of what is free."""
+    sample_cells: int | None = None
+    """Cells of the samples that a trained model reads the table in; None: all at once."""
     processes: Processes = ALONE
     """The processes that share the cells."""
     progress: Progress = SILENT
@@ -224,6 +219,8 @@ def _fit_model(
     """Fit the chosen model to cells: the predictor, its name, the scale it reads, and notes."""
     name, notes = _choose_model(request)
     calibration = UNCALIBRATED
+    if request.sample_cells is not None and (name == bundled.NAME or name in BASELINES):
+        raise InputError(f"samples are read by models that were trained, but this is {name}")
     if name in BASELINES:
         if request.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
@@ -234,6 +231,7 @@ def _fit_model(
         device=request.device,
         memory=request.memory,
         processes=request.processes,
+        sample_cells=request.sample_cells,
     )
     if name in RECIPES:
         split = ValidationSplit(request.validation, request.seed)

@@ -6,6 +6,7 @@ import difflib
 import warnings
 from collections.abc import Sequence
 from itertools import permutations
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -298,3 +299,12 @@ def _has_type(label: Any, kind: pl.DataType) -> bool:
     if type(label) is int:
         return kind.is_integer()
     return type(label) is str and kind == pl.String
+
+
+def check_sample_cells(cells: Any) -> int | None:
+    """Return the number of cells of a sample, checked; None where all are read together."""
+    if cells is None:
+        return None
+    if isinstance(cells, bool) or not isinstance(cells, Integral) or cells < 1:
+        raise InputError(f"sample_cells must be a whole number of 1 or more, but is {cells!r}")
+    return int(cells)

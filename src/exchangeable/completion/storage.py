@@ -33,7 +33,7 @@ from exchangeable.values.scale import Scale
 
 _PARAMS = (
     *("model", "seed", "scale", "duplicates", "validation", "training", "memory", "units"),
-    *("joint", "verbose"),
+    *("joint", "sample_cells", "verbose"),
 )
 
 
@@ -233,7 +233,8 @@ def features_to_json(features: TableFeatures) -> list[dict[str, Any] | None]:
 def _read_params(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of the constructor."""
     # Older folders have none of these.
-    params = {"memory": None, "units": None, "joint": False, "verbose": False, **stored}
+    absent = {"memory": None, "units": None, "sample_cells": None, "joint": False, "verbose": False}
+    params = {**absent, **stored}
     if params["training"] is not None:
         params["training"] = TrainingConfig(**params["training"])
     if set(params) != set(_PARAMS):

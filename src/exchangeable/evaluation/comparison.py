@@ -30,6 +30,7 @@ from exchangeable.errors import InputError
 from exchangeable.predictors.base import interval_ends, score_predictions
 from exchangeable.predictors.literal import TrainedPredictor
 from exchangeable.predictors.units import unwrapped
+from exchangeable.pretraining.bundled import NAME
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.training.recipes import RECIPES
 from exchangeable.training.task import facts_of
@@ -141,6 +142,7 @@ def evaluate(
     device: str = "auto",
     steps: int | None = None,
     features: Mapping[str, Any] | None = None,
+    sample_cells: int | None = None,
     name: str = "table",
     progress: Progress = SILENT,
 ) -> Evaluation:
@@ -149,7 +151,7 @@ def evaluate(
     ``split`` is ``random``, ``new-rows``, ``new-columns``, ``new-both``, ``time``, or one that
     comes with a dataset. A model that chooses among its own training steps does so on validation
     cells that it takes from its training cells. ``features`` are those of ``Completer.fit``, for
-    the models that read some.
+    the models that read some, and ``sample_cells`` its own, for those that are trained.
     """
     table = data if isinstance(data, Table) else data.table
     published: Mapping[str, Split] = {} if isinstance(data, Table) else data.splits
@@ -167,6 +169,8 @@ def evaluate(
             if steps is not None and model in RECIPES:
                 training = replace(RECIPES[model].training, steps=steps, seed=seed)
             completer = Completer(model, seed=seed, device=device, training=training)
+            if model not in BASELINES and model not in ("auto", NAME):
+                completer.set_params(sample_cells=sample_cells)
             given = None if model in BASELINES else features
             outcomes.append(judge(completer, table, parts, part, given))
     settings = {"test": test, "steps": steps, "device": device, "seeds": list(seeds)}

@@ -1,7 +1,8 @@
 """A literal model of the paper as a predictor: cells that are queried together are pooled together.
 
 Such a model has no memory of a table, so the observed cells pass through it with the queries of
-each call, and a prediction depends on the other queries.
+each call, and a prediction depends on the other queries. The same predictor reads a table in
+samples, with any model: each sample is conditioned on anew.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from exchangeable.predictors.trained import (
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
+from exchangeable.training.covering import predict_in_samples
 from exchangeable.training.task import encode_array
 from exchangeable.training.trained_model import TrainedModel
-from exchangeable.training.validation import predict_cells
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution
@@ -53,6 +54,8 @@ class LiteralPredictor:
     features: FeatureTensors | None
     device: torch.device
     calibration: Calibration = UNCALIBRATED
+    sample_cells: int | None = None
+    """Cells of a sample that the table is read in; None: all are read together."""
 
     @classmethod
     def of(
@@ -61,11 +64,13 @@ class LiteralPredictor:
         cells: Cells,
         features: FeatureTensors | None = None,
         device: torch.device | None = None,
+        *,
+        sample_cells: int | None = None,
     ) -> LiteralPredictor:
         trained.check_order(cells.order, joint=cells.joint)
         trained, cells, device = prepare(trained, cells, features, device)
         stats = ValueStats.of(cells.values, cells.scale)
-        return cls(trained, cells, stats, features, device)
+        return cls(trained, cells, stats, features, device, sample_cells=sample_cells)
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         shape = with_spare(self.cells.shape)
@@ -73,8 +78,14 @@ class LiteralPredictor:
         observed = self.cells.to_array(shape).to(self.device)
         features = features_with_spare(self.features, self.cells.shape, self.device)
         with torch.inference_mode(), one_thread(self.device):
-            outputs = predict_cells(
-                self.trained.model, self.trained.codec, observed, queries, self.stats, features
+            outputs = predict_in_samples(
+                self.trained.model,
+                self.trained.codec,
+                observed,
+                queries,
+                self.stats,
+                features,
+                cells=self.sample_cells or len(observed) + len(queries),
             )
         decoded = self.trained.codec.read(outputs.double().cpu(), self.stats)
         return self.calibration.apply(decoded)
@@ -91,7 +102,9 @@ class LiteralPredictor:
 
     def refreshed(self, cells: Cells) -> LiteralPredictor:
         features = padded_with_zeros(self.features, cells.shape)
-        fresh = LiteralPredictor.of(self.trained, cells, features, self.device)
+        fresh = LiteralPredictor.of(
+            self.trained, cells, features, self.device, sample_cells=self.sample_cells
+        )
         return replace(fresh, calibration=self.calibration)
 
     def for_new_members(
@@ -119,7 +132,8 @@ class LiteralPredictor:
         return tuple(rows.double().cpu().numpy() for rows in vectors)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return model_to_parts(self.trained, self.features, self.calibration)
+        config, tensors = model_to_parts(self.trained, self.features, self.calibration)
+        return {**config, "sample_cells": self.sample_cells}, tensors
 
 
 TrainedPredictor = ModelPredictor | LiteralPredictor
@@ -135,9 +149,10 @@ def predictor_of(
     memory: int | None = None,
     processes: Processes = ALONE,
     progress: Progress = SILENT,
+    sample_cells: int | None = None,
 ) -> TrainedPredictor:
-    """Let a trained model read a table's cells, or stand ready to, if it is a literal one."""
-    if not trained.model.literal:
+    """Let a trained model read a table's cells, or stand ready to: a literal one, or in samples."""
+    if not trained.model.literal and sample_cells is None:
         return ModelPredictor.of(
             trained,
             cells,
@@ -149,7 +164,7 @@ def predictor_of(
         )
     if processes.size > 1:
         raise InputError(f"{trained.name} reads a table with one process, not {processes.size}")
-    return LiteralPredictor.of(trained, cells, features, device)
+    return LiteralPredictor.of(trained, cells, features, device, sample_cells=sample_cells)
 
 
 def predictor_from_parts(
@@ -160,8 +175,9 @@ def predictor_from_parts(
     memory: int | None = None,
 ) -> TrainedPredictor:
     """Build the predictor of a trained model from what its ``to_parts`` returned."""
-    if not config.get("model", {}).get("literal"):
+    sample_cells = config.get("sample_cells")
+    if not config.get("model", {}).get("literal") and sample_cells is None:
         return ModelPredictor.from_parts(config, tensors, cells, device, memory)
     trained, features, calibration = model_from_parts(config, tensors, len(cells.shape))
-    fresh = LiteralPredictor.of(trained, cells, features, device)
+    fresh = LiteralPredictor.of(trained, cells, features, device, sample_cells=sample_cells)
     return replace(fresh, calibration=calibration)

@@ -279,7 +279,7 @@ def _fit_model(
         name = comparison.best
         baseline = comparison.fit_best(cells, request.seed, request.progress.part(0, 1, name))
         return baseline, name, cells.scale, (*notes, str(comparison))
-    model = replace(model, calibration=comparison.calibration)
+    model = comparison.calibrate(model)
     return model, name, cells.scale, (*notes, HOW_FITTED, str(comparison), *further)
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.cells import Index
 from exchangeable.baselines.base import chunks
 from exchangeable.prior.closed_form import ClosedForm
 from exchangeable.prior.estimates import Estimates, usual_weights
@@ -242,6 +243,12 @@ class TimedPrior:
     def part(self, cells: slice) -> TimedPrior:
         """Return the prior of some of these cells."""
         return replace(self, times=None if self.times is None else self.times[cells])
+
+    def take(self, positions: Index) -> TimedPrior:
+        """Return the prior of the cells at some positions among these."""
+        if self.times is None:
+            return self
+        return replace(self, times=self.times[torch.from_numpy(positions).to(self.times.device)])
 
 
 def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:

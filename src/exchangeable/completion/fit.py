@@ -225,6 +225,8 @@ def _fit_model(
         if request.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
         predictor = fit_baseline(name, cells, request.seed, request.progress.part(0, 1, name))
+        if predictor.choice is not None:
+            notes = (*notes, f"model {name} has {predictor.choice}")
         return predictor, name, cells.scale, notes
     condition = partial(
         predictor_of,

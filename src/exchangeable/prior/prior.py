@@ -24,9 +24,10 @@ from exchangeable.prior.closed_form import ClosedForm
 from exchangeable.prior.estimates import Estimates, usual_weights
 from exchangeable.prior.fit import TARGET_HELD_OUT, Holdout, fit_models
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
-from exchangeable.prior.trust import Trust, pseudo_random_shares
+from exchangeable.prior.trust import Trust
 from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.random import pseudo_random_shares
 from exchangeable.runtime.threads import run_all
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean

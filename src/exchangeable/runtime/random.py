@@ -26,7 +26,11 @@ def hashed_bits(count: int, key: int | Tensor, device: torch.device) -> Tensor:
 
     The hash is splitmix64, whose shifts bring in zeros, unlike those of signed integers.
     """
-    x = torch.arange(count, device=device)
+    return _mixed(torch.arange(count, device=device), key)
+
+
+def _mixed(x: Tensor, key: int | Tensor) -> Tensor:
+    """Hash whole numbers, in place."""
     x.mul_(-0x61C8864680B583EB).add_(key)
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
         x ^= (x >> shift) & (2 ** (64 - shift) - 1)
@@ -36,15 +40,20 @@ def hashed_bits(count: int, key: int | Tensor, device: torch.device) -> Tensor:
 
 
 def pseudo_random_shares(residuals: Tensor, spread: float | None = None) -> Tensor:
-    """Return pseudo-random numbers in [0, 1): late digits of the biases' residuals, (E,).
+    """Return pseudo-random numbers in [0, 1): hashes of the biases' residuals (E,) to 1e-4.
 
     So they do not depend on how members are numbered or cells are ordered. ``spread`` is the root
     of their mean square, where these are not all residuals.
+
+    Late digits themselves will not do: they are sums of those of row, column and value, so where
+    values have levels, all cells of one level are drawn at some sums of row and column. What is
+    left of the table has other levels there, and a factorization learns this, and is mistaken.
     """
     root = float(residuals.square().mean().sqrt()) if spread is None else spread
     root = max(root, torch.finfo(residuals.dtype).tiny)
     # A power of two, which stays as it is when a cell comes: digits of others stay, too.
-    return (1e4 * residuals.abs() / 2.0 ** math.floor(math.log2(root))) % 1
+    digits = (1e4 * residuals.abs() / 2.0 ** math.floor(math.log2(root))).long()
+    return (_mixed(digits, 0) & (2**24 - 1)).to(residuals.dtype) * 2.0**-24
 
 
 def check_seed(seed: Any) -> int:

@@ -20,7 +20,7 @@ from exchangeable.baselines.bias_fit import fit_biases
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.runtime.phrases import format_count
 from exchangeable.runtime.progress import SILENT, Progress
-from exchangeable.runtime.random import pseudo_random_shares
+from exchangeable.runtime.random import CellShares, residual_hashes
 from exchangeable.runtime.threads import one_thread
 from exchangeable.sums.member_sums import MemberSums
 
@@ -141,5 +141,7 @@ def _draw_hidden(cells: Cells) -> Mask:
     biases = Posterior.initial(cells.shape, values.new_empty(0))
     with one_thread(values.device):
         fit_biases(biases, MemberSums.by_axis(index, cells.shape), values, SWEEPS, TOLERANCE)
-    shares = pseudo_random_shares(values - biases.predict_mean(index))
-    return (shares < HIDDEN_SHARE).numpy()
+    hashes = residual_hashes(values - biases.predict_mean(index))
+    drawing = CellShares(cells.shape, index.device)
+    drawing.add(index, hashes)
+    return (drawing.of(index, hashes) < HIDDEN_SHARE).numpy()

@@ -27,6 +27,9 @@ COMPARED_CELL_BYTES = 120
 TABLE_ROW_BYTES = 3 * 8
 """Bytes of covariances' entries, sums over cells and solutions, for each entry of a gram."""
 
+WIDEST = 64
+"""Factors at most where held-out cells ask for more than the model's usual number."""
+
 MIN_RANK = 4
 """Factors that are left at least where memory is too small for all of them."""
 
@@ -57,6 +60,9 @@ def fit_prior(
             f"the factorization has {rank} factors, since {model.prior_rank} take about "
             f"{format_size(wanted)} of {format_size(max(room, 0))}"
         )
+    widest = WIDEST if rank == model.prior_rank else rank
+    while widest > rank and prior_size(observed.shape, cells, widest) > room:
+        widest -= 1
     base = prior_size(observed.shape, cells, rank)
     summed = is_summed(cells, side, observed.order)
     compared = comparison_size(observed.shape, cells, budget)
@@ -73,7 +79,7 @@ def fit_prior(
             f"{format_size(base + compared)} of {format_size(max(room, 0))}: errors on ML-1M are "
             f".8 % larger without"
         )
-    prior = Prior.of(observed, stats, rank, budget, side, processes)
+    prior = Prior.of(observed, stats, rank, budget, side, processes, widest)
     if summed and budget:
         note(describe_references(prior.fitted.known_similarities))
     return replace(prior, joint=model.layers[0].joint)

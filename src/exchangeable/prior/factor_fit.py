@@ -104,7 +104,7 @@ def fit_factors(
             biases,
             sums,
             values,
-            limit_rank(sums, rank) if values.any() else 0,
+            rank if values.any() else 0,
             START_WITH_FEATURES,
             START_PRECISION_WITH_FEATURES,
         )

@@ -16,12 +16,13 @@ from exchangeable.prior.closed_form import ClosedForm
 from exchangeable.prior.closed_form_fit import BIASES, fit_closed_form
 from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import USUAL_NEARBY, Estimates, usual_weights
-from exchangeable.prior.factor_fit import Schedule
+from exchangeable.prior.factor_fit import Schedule, limit_rank
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.prior.summed_similarity import is_summed
 from exchangeable.prior.trust import FOLDS, Trial, Trust, find_trust, is_gain
+from exchangeable.prior.width import fit_widest
 from exchangeable.runtime.processes import ALONE, Processes
-from exchangeable.runtime.random import pseudo_random_shares
+from exchangeable.runtime.random import CellShares, residual_hashes
 from exchangeable.sums.member_sums import MemberSums
 
 MIN_PARTS = 10
@@ -61,17 +62,22 @@ def fit_models(
     budget: float,
     side: SideInformation,
     processes: Processes = ALONE,
+    widest: int = 0,
 ) -> tuple[ClosedForm, Trust, tuple[Holdout, ...]]:
-    """Fit all models, to most cells first, to find the trust in each."""
+    """Fit all models, to most cells first, to find the trust in each.
+
+    They have ``rank`` factors, and up to ``widest`` where these are much better.
+    """
     sums = MemberSums.by_axis(index, shape, processes)
     biases = BIASES.by_sums(sums, values)
     draws = _draw_parts(index, values, biases)
     masks = [draw.mask for draw in draws]
     schedule = Schedule.of(len(values))
-    fit = partial(fit_closed_form, index, values, rank=rank, side=side, comparison_budget=budget)
+    fit = partial(fit_closed_form, index, values, side=side, comparison_budget=budget)
     keeps = schedule.keeps and is_summed(len(values), side, len(shape))
     drift = _find_drift(index, values, shape, side, masks[0]) if masks else None
     with_drift = drift is not None
+    rank, widest = (limit_rank(sums, each) for each in (rank, max(rank, widest)))
     near_axes = tuple(range(len(shape))) if masks and side.times is not None else ()
     holdouts: list[Holdout] = []
     trials: list[Trial] = []
@@ -83,14 +89,22 @@ def fit_models(
         others = [
             (sums.pop(0) if last else sums[axis]).without(draw.mask) for axis in range(len(shape))
         ]
-        fitted = fit(
-            sums=others,
+        fit_others = partial(
+            fit,
+            others,
             held_out=draw.mask,
             biases=biases.forget_members(),
             drift=drift,
             near_axes=near_axes,
             sweeps=schedule.most,
         )
+        if holdouts:
+            fitted = fit_others(rank)
+        else:
+            times = None if side.times is None else side.times[draw.mask]
+            cells, truth = index[draw.mask], values[draw.mask]
+            moved = truth if drift is None else truth - drift.at(cells, times)
+            fitted, rank = fit_widest(fit_others, rank, widest, cells, moved)
         if schedule.warm:
             fitted.compare_all()
         trial, estimates, cells = _try(fitted, index, values, side, draw)
@@ -107,7 +121,8 @@ def fit_models(
     if start is not None and keeps:
         return start, trust, tuple(holdouts)
     fitted = fit(
-        sums=sums,
+        sums,
+        rank,
         biases=biases,
         drift=_fit_drift(index, values, shape, side) if with_drift else None,
         near_axes=near_axes,
@@ -138,10 +153,14 @@ def _draw_parts(index: Tensor, values: Tensor, biases: Posterior) -> list[_Draw]
     parts = min(math.ceil(TARGET_HELD_OUT / cells * divisions), MAX_HOLDOUTS)
     blocks = list(chunks(cells, CELLS_PER_DRAW))
     total = sum(float(residuals(block).square().sum()) for block in blocks)
+    root = math.sqrt(total / cells)
+    drawing = CellShares(biases.shape, index.device)
+    for block in blocks:
+        drawing.add(index[block], residual_hashes(residuals(block), root))
     masks = [torch.zeros(cells, dtype=torch.bool, device=index.device) for _ in range(parts)]
     drawn: list[list[Tensor]] = [[] for _ in range(parts)]
     for block in blocks:
-        shares = divisions * pseudo_random_shares(residuals(block), math.sqrt(total / cells))
+        shares = divisions * drawing.of(index[block], residual_hashes(residuals(block), root))
         for part, mask in enumerate(masks):
             chosen = shares.long() == part
             mask[block] = chosen

@@ -27,7 +27,7 @@ from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInforma
 from exchangeable.prior.trust import Trust
 from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
-from exchangeable.runtime.random import pseudo_random_shares
+from exchangeable.runtime.random import residual_hashes
 from exchangeable.runtime.threads import run_all
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
@@ -68,8 +68,11 @@ class Prior:
         comparison_budget: float = math.inf,
         side: SideInformation = NO_SIDE_INFORMATION,
         processes: Processes = ALONE,
+        widest: int = 0,
     ) -> Prior:
         """Fit to observed values (E, 1); ``rank`` factors at most, fewer where cells are few.
+
+        There are up to ``widest`` where these predict held-out cells much better.
 
         ``comparison_budget`` limits table entries times compared members. Every process has all
         cells, and computes its share of the sums over them.
@@ -80,7 +83,7 @@ class Prior:
             return cls(stats, ClosedForm.empty(observed.shape, index, values), Trust(usual))
         with torch.no_grad():
             fit = fit_models(
-                index, values, observed.shape, rank, comparison_budget, side, processes
+                index, values, observed.shape, rank, comparison_budget, side, processes, widest
             )
         return cls(stats, *fit)
 
@@ -143,8 +146,8 @@ class Prior:
         trials = trials or [(torch.arange(len(every.values), device=every.index.device), every)]
         positions, channels = [], []
         for cells, fitted in trials:
-            shares = pseudo_random_shares(every.residuals_at(cells))
-            some = cells[shares.argsort(stable=True)[:TARGET_HELD_OUT]]
+            hashes = residual_hashes(every.residuals_at(cells))
+            some = cells[hashes.argsort(stable=True)[:TARGET_HELD_OUT]]
             at = None if times is None else times[some]
             index = every.index[some]
             positions.append(some)

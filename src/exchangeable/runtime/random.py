@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,21 +40,40 @@ def _mixed(x: Tensor, key: int | Tensor) -> Tensor:
     return x
 
 
-def pseudo_random_shares(residuals: Tensor, spread: float | None = None) -> Tensor:
-    """Return pseudo-random numbers in [0, 1): hashes of the biases' residuals (E,) to 1e-4.
+def residual_hashes(residuals: Tensor, spread: float | None = None) -> Tensor:
+    """Hash the biases' residuals of cells, to 1e-4 of their spread: (E,) -> (E,), whole numbers.
 
     So they do not depend on how members are numbered or cells are ordered. ``spread`` is the root
     of their mean square, where these are not all residuals.
-
-    Late digits themselves will not do: they are sums of those of row, column and value, so where
-    values have levels, all cells of one level are drawn at some sums of row and column. What is
-    left of the table has other levels there, and a factorization learns this, and is mistaken.
     """
     root = float(residuals.square().mean().sqrt()) if spread is None else spread
     root = max(root, torch.finfo(residuals.dtype).tiny)
-    # A power of two, which stays as it is when a cell comes: digits of others stay, too.
-    digits = (1e4 * residuals.abs() / 2.0 ** math.floor(math.log2(root))).long()
-    return (_mixed(digits, 0) & (2**24 - 1)).to(residuals.dtype) * 2.0**-24
+    return _mixed((1e4 * residuals.abs() / 2.0 ** math.floor(math.log2(root))).long(), 0)
+
+
+class CellShares:
+    """Pseudo-random numbers in [0, 1) for cells, by what is in the table alone.
+
+    A residual of the biases does not tell cells apart: where values have levels, members with the
+    same counts have the same biases, and all of their cells of one level would be drawn together.
+    Nor do its digits: they are sums of those of row, column and level. What is left of the table
+    would have other levels in places that a factorization learns, and is mistaken in. So hashes
+    of a member's cells are added up, and a cell is drawn by those of its members and its own.
+    """
+
+    def __init__(self, shape: Sequence[int], device: torch.device) -> None:
+        self._sums = [torch.zeros(size, dtype=torch.int64, device=device) for size in shape]
+
+    def add(self, index: Tensor, hashes: Tensor) -> None:
+        """Add the hashes (E,) of cells (E, D) to those of their members."""
+        for axis, sums in enumerate(self._sums):
+            sums.index_add_(0, index[:, axis], hashes)
+
+    def of(self, index: Tensor, hashes: Tensor) -> Tensor:
+        """Return the shares of cells (E, D), all of which were added: (E,)."""
+        for axis, sums in enumerate(self._sums):
+            hashes = _mixed(hashes ^ sums[index[:, axis]], axis + 1)
+        return (hashes & (2**48 - 1)).double() * 2.0**-48
 
 
 def check_seed(seed: Any) -> int:

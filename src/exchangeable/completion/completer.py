@@ -50,9 +50,9 @@ class Completer(Answers):
     which train in ``fit``, or the folder of a trained model. The pretrained model takes no gradient
     step: ``fit`` computes biases, factorizations and similar members of the table in closed form,
     and a network that learned on synthetic tables how far to believe each reads all cells once.
-    ``"auto"`` is it, unless biases or factors do better on cells that are hidden for the
-    comparison; ``notes_`` has the errors of all. ``memory`` limits what models may take to read a
-    table, as in ``"4GB"``. With ``sample_cells`` a model that was trained reads it in random
+    ``"auto"`` is it, unless biases or factors do clearly better on cells that are hidden
+    for the comparison; ``notes_`` has the errors of all. ``memory`` limits what models may take to
+    read a table, as in ``"4GB"``. With ``sample_cells`` a model that was trained reads it in random
     samples of about so many cells, until every queried cell was drawn. ``units`` are those that
     real numbers are read in: ``"plain"``, ``"log"``, or the name of an axis whose members are
     different quantities; by default what suits the values, and ``notes_`` says so. The axes of a

@@ -115,7 +115,7 @@ def _ridge(estimates: Tensor, target: Tensor, usual: Tensor, deviations: Tensor)
     )
 
 
-def is_gain(gain: Tensor) -> bool:
-    """Whether squared errors (H,) fell by more than chance."""
+def is_gain(gain: Tensor, errors: float = MIN_GAIN) -> bool:
+    """Whether squared errors (H,) fell by more than chance, by so many standard errors."""
     error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
-    return float(gain.mean()) > MIN_GAIN * error
+    return float(gain.mean()) > errors * error

@@ -193,7 +193,7 @@ def test_a_new_member_of_positives_is_given_negatives_too():
 
 
 def test_update_says_when_it_is_time_to_read_all_together():
-    """What folding leaves out is bounded: until a refresh is due, .065 of the spread."""
+    """What folding leaves out is bounded: until a refresh is due, .08 of the spread."""
     table = load("film-club").table
     draws = np.random.default_rng(0)
     order = draws.permutation(len(table))
@@ -215,8 +215,9 @@ def test_update_says_when_it_is_time_to_read_all_together():
         if not completer.refresh_due_:
             worst = max(worst, error)
     assert completer.refresh_due_
-    # .06 is measured: the pattern of cells and the trust stay as they were until a refresh.
-    assert 0 < worst < 0.065 * spread
+    # .075 is measured: the pattern of cells and the trust, and the cells that it was found on,
+    # stay as they were until a refresh.
+    assert 0 < worst < 0.08 * spread
     refreshed = completer.refresh()
     assert not refreshed.refresh_due_
     np.testing.assert_allclose(refreshed.predict(asked), anew, atol=1e-4)

@@ -15,8 +15,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from pkgutil import walk_packages
 from typing import Any
 
+import exchangeable
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve import upload_process
 from exchangeable.serve.call import Call
@@ -27,6 +29,8 @@ from exchangeable.serve.uploads import NAME, TooLarge
 log = logging.getLogger("exchangeable.serve")
 
 _FORKS = sys.platform == "linux"
+_UNUSED_ROOMS = ("__main__", "cli", "evaluation", "kernels", "serve", "testing")
+"""Rooms that files need nothing of, but for what ``upload_process`` imports itself."""
 _KILLED_FOR_TIME = ("SIGXCPU",)
 _starting = threading.Lock()
 """Held while a process starts: multiprocessing keeps a list of them all."""
@@ -132,5 +136,16 @@ def _context() -> Any:
     if not _FORKS:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", upload_process.__name__])  # once, not in each
+    context.set_forkserver_preload(["__main__", *modules()])  # once, not in each
     return context
+
+
+def modules() -> list[str]:
+    """Modules that the processes of files may need.
+
+    All are imported before the first file: what is imported late may be of another release, if the
+    package is replaced under a running service.
+    """
+    walked = walk_packages(exchangeable.__path__, f"{exchangeable.__name__}.")
+    needed = (one.name for one in walked if one.name.split(".")[1] not in _UNUSED_ROOMS)
+    return [*needed, upload_process.__name__]

@@ -69,7 +69,7 @@ class TableInfo(BaseModel):
         facts, completer = table.engine.store.facts, table.engine.snapshot.completer
         return cls(
             name=table.name,
-            source=facts.source,
+            source=facts.source_name,
             axes=axes_of(table.engine),
             value=facts.value,
             scale=str(facts.scale),

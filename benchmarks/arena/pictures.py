@@ -49,7 +49,7 @@ def draw_standings(path: Path, found: Mapping[str, tuple[Estimate, Estimate]], t
     names = [f"{METHODS[name].title} ({pair[0].tables})" for name, pair in found.items()]
     panels[0].set_yticks([-place for place in range(len(found))], names)
     panels[0].set(xlabel="mean rank: 0 best, 1 last", title=title)
-    panels[1].set(xlabel="error above the best, per cent", title="tables in brackets")
+    panels[1].set(xlabel="error above the best, per cent", title="in brackets: tables")
     panels[1].set_xscale("symlog", linthresh=10)
     panels[1].set_xlim(0, 130 * max(pair[1].high for pair in found.values()) + 1)
     panels[1].xaxis.set_major_formatter("{x:g}")
@@ -97,6 +97,7 @@ def draw_time(path: Path, rows: Mapping[str, tuple[float, float]]) -> None:
     panel.xaxis.set_major_formatter("{x:g}")
     panel.yaxis.set_major_formatter("{x:g}")
     panel.margins(x=0.15)
+    panel.set_ylim(top=130 * max(error for _, error in rows.values()))
     panel.set(
         xlabel="median seconds from start to answers, choice of settings included",
         ylabel="mean error above the best, per cent",
@@ -129,11 +130,14 @@ def draw_sizes(path: Path, rows: Mapping[str, Sequence[tuple[int, float, float]]
     for method, points in rows.items():
         cells, seconds, memory = zip(*points, strict=True)
         for panel, column in zip(panels, (seconds, memory), strict=True):
-            line = panel.plot(cells, column, marker="o", markersize=4, label=method)
+            style = "--" if method in ("auto", "bias") else "-"
+            line = panel.plot(cells, column, style, marker="o", markersize=4, label=method)
             if method in (*OURS, *YARDSTICKS):
                 line[0].set_color(colour(method))
     for panel, label in zip(panels, ("seconds without the choice of settings", "MB"), strict=True):
         panel.set(xscale="log", yscale="log", xlabel="cells that are read", ylabel=label)
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_minor_formatter(NullFormatter())
         panel.yaxis.set_major_formatter("{x:g}")
     panels[1].legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     save(figure, path)

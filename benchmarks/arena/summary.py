@@ -45,11 +45,21 @@ class Board:
     """Where all methods that take such a table have been asked: only these count in means."""
 
     @classmethod
-    def of(cls, records: Sequence[Record], questions: Sequence[str], measure: str) -> Board:
-        """Collect a measure of some questions; of lists one less the measure is the error."""
+    def of(
+        cls,
+        records: Sequence[Record],
+        questions: Sequence[str],
+        measure: str = "rmse",
+        order: int | None = None,
+    ) -> Board:
+        """Collect a measure of some questions; of lists one less the measure is the error.
+
+        With an ``order`` only tables with so many axes are taken.
+        """
         errors: dict[Key, dict[str, float]] = {}
         for record in records:
-            if record["question"] in questions and is_counted(record):
+            fits = order is None or len(record["shape"]) == order
+            if fits and record["question"] in questions and is_counted(record):
                 found = record.get("scores", {}).get(measure, np.nan)
                 if "scores" in record and np.isnan(found):
                     continue  # it has no such measure
@@ -96,7 +106,7 @@ class Board:
     def by_table(self, measure: Callable[[Key, str], float], method: str) -> dict[str, float]:
         """The mean over the questions of each table that a method was asked."""
         found: dict[str, list[float]] = {}
-        for key in self.complete:
+        for key in sorted(self.complete):
             if not np.isnan(value := measure(key, method)):
                 found.setdefault(key[0], []).append(value)
         return {table: float(np.mean(values)) for table, values in found.items()}
@@ -111,6 +121,11 @@ class Estimate:
     high: float
     tables: int
 
+    def geometric(self) -> Estimate:
+        """Turn logarithms of ratios into shares above 1."""
+        ends = (float(np.expm1(value)) for value in (self.mean, self.low, self.high))
+        return Estimate(*ends, self.tables)
+
 
 def estimate(values: Floats, seed: int = 0) -> Estimate:
     draws = np.random.default_rng(seed).integers(0, len(values), (DRAWS, len(values)))
@@ -119,16 +134,18 @@ def estimate(values: Floats, seed: int = 0) -> Estimate:
 
 
 def standings(board: Board) -> dict[str, tuple[Estimate, Estimate]]:
-    """Mean rank and mean relative error of each method over tables, the best rank first."""
+    """Mean rank and mean relative error of each method over tables, the best rank first.
+
+    Relative errors are averaged as ratios, by a geometric mean: one table on which a method fails
+    utterly does not outweigh all others.
+    """
     found = {}
     for method in board.methods:
         ranks = board.by_table(board.rank, method)
         if len(ranks) >= LEAST:
-            errors = board.by_table(board.relative, method)
-            found[method] = (
-                estimate(np.array(list(ranks.values()))),
-                estimate(np.array(list(errors.values()))),
-            )
+            ratios = 1 + np.array(list(board.by_table(board.relative, method).values()))
+            logarithms = estimate(np.log(ratios))
+            found[method] = (estimate(np.array(list(ranks.values()))), logarithms.geometric())
     return dict(sorted(found.items(), key=lambda pair: pair[1][0].mean))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from benchmarks.peers.positives import Positives, measure_ranking
 from scipy.special import expit
 
 from exchangeable.datasets import DATASETS
+from exchangeable.errors import InputError
 
 TINY_QUESTIONS = list(asked(TINY))
 
@@ -233,7 +235,7 @@ def test_ranks_and_errors_count_a_method_that_failed_as_the_last():
         record_of("davis", "pretrained", 2.0),
         record_of("davis", "vmf", 1.9),
     ]
-    board = summary.Board.of(records, ("cells",), "rmse")
+    board = summary.Board.of(records, ("cells",))
     key = ("coat", "cells")
     assert [board.rank(key, m) for m in ("pretrained", "bias", "vmf")] == [0, 0.5, 1]
     assert board.relative(key, "bias") == board.relative(key, "vmf") == pytest.approx(0.1)
@@ -254,12 +256,12 @@ def test_standings_are_over_tables_that_all_methods_were_given(monkeypatch):
     ]
     records.append(record_of("coat", "bmf", 0.9))
     records.append(record_of("douban", "bias", 0.1))  # ours has not been asked
-    found = summary.standings(summary.Board.of(records, ("cells",), "rmse"))
+    found = summary.standings(summary.Board.of(records, ("cells",)))
     assert list(found) == ["pretrained", "vmf", "bias"]
     rank, error = found["bias"]
     assert (rank.mean, rank.low, rank.high, rank.tables) == (1, 1, 1, 3)
     assert error.low <= error.mean <= error.high
-    assert error.mean == pytest.approx((1.2 / 0.9 - 1 + 0.2 + 0.2) / 3)
+    assert error.mean == pytest.approx((1.2 / 0.9 * 1.2 * 1.2) ** (1 / 3) - 1)
 
 
 def test_other_methods_than_those_for_a_kind_are_not_required():
@@ -287,3 +289,15 @@ def test_stored_runs_have_a_place_and_the_cells_of_their_question_are_the_same_f
         assert run.path(RESULTS) == path
         digests.setdefault(path.parent, set()).add(record["digest"])
     assert all(len(found) == 1 for found in digests.values())
+
+
+def test_a_table_that_cannot_be_had_is_said_and_others_go_on(tmp_path, capsys, monkeypatch):
+    def refuse():
+        raise InputError("tiny: its file is not there")
+
+    monkeypatch.setitem(TINY, "tiny", replace(TINY["tiny"], load=refuse))
+    command = ["--tiny", "--tables", "tiny,tiny-binary", "--questions", "cells"]
+    arena.main([*command, "--methods", "means", "--budget", "1", "--out", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "its file is not there" in out
+    assert [record["table"] for record in stored(tmp_path)] == ["tiny-binary"]

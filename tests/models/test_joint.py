@@ -151,11 +151,22 @@ def test_with_one_layer_extending_is_conditioning_anew(kind):
         assert_same(model.read(grown, all_cells(6)), model(x, all_cells(6)))
 
 
-def test_new_members_read_the_pools_of_before_with_their_own_cells_added():
-    """Two layers: the old cells' hidden values stay; new cells read pools with all in them."""
+@pytest.mark.parametrize("added", ["members", "one cell"])
+def test_new_cells_read_the_pools_of_before_with_their_own_values_added(added):
+    """Two layers: the old cells' hidden values stay; new cells read pools with all in them.
+
+    One new cell alone still reads the row and the column of both of its members, and the
+    mirrored cell, which was there before.
+    """
     model, x = plain_network(2), random_array((6, 6), density=0.6, channels=2)
     old, new = split_by_member(x, [4, 5])
     small = ExchangeableArray(Support(old.support.index, (4, 4)), old.values)
+    if added == "one cell":
+        cells = cells_of(x)
+        is_new = torch.zeros(len(x), dtype=torch.bool)
+        is_new[next(n for n, (i, j) in enumerate(cells) if i != j and (j, i) in cells)] = True
+        old, new = x.take(~is_new), x.take(is_new)
+        small = old
     first, last = model.layers[0].linear, model.layers[1]
 
     before = read_written_out(first, cells_of(old), cells_of(old))

@@ -6,7 +6,13 @@ from tests.support.joint import cells_of, fifteen, random_biases, read_written_o
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from exchangeable import ExchangeableArray, ExchangeableBlock, JointlyExchangeableLinear, Support
+from exchangeable import (
+    ExchangeableArray,
+    ExchangeableBlock,
+    FactorLayer,
+    JointlyExchangeableLinear,
+    Support,
+)
 from exchangeable.testing import assert_equivariant, assert_same, random_array
 
 
@@ -157,3 +163,16 @@ def test_a_layer_reads_whether_the_mirrored_cell_was_observed():
 def test_least_squares_is_no_pooling_of_a_joint_layer():
     with pytest.raises(ValueError, match="'least_squares' is among its poolings"):
         JointlyExchangeableLinear(2, 2, pooling=("mean", "least_squares"))
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_member_of_a_joint_table_has_factors_of_its_row_and_its_column(maps):
+    x = ExchangeableArray.of([(0, 1), (0, 2), (2, 1)], [[1.0, 2.0], [3.0, 4.0], [6.0, 0.0]], (4, 4))
+    layer = FactorLayer(2, (2, 2), maps=maps, joint=True)
+    rows = torch.tensor([[2.0, 3.0], [0.0, 0.0], [6.0, 0.0], [0.0, 0.0]])
+    columns = torch.tensor([[0.0, 0.0], [3.5, 1.0], [3.0, 4.0], [0.0, 0.0]])
+    expected = [torch.tensor([[2.0, 3.0], [3.5, 1.0], [4.5, 2.0], [0.0, 0.0]])] * 2
+    if maps:
+        expected = [torch.cat([rows, columns], dim=1) @ weight for weight in layer.maps]
+    for ours, wanted in zip(layer.factors(layer.write(x.values, x.support)), expected, strict=True):
+        assert_same(ours, wanted, rtol=1e-6)

@@ -241,6 +241,7 @@ def complete(
     missing: str | float | Sequence[str | float] = (),
     decimal: str | None = None,
     wide: bool | None = None,
+    joint: bool = False,
     seed: int = 0,
     device: str = "auto",
 ) -> Any:
@@ -249,7 +250,7 @@ def complete(
     ``axes`` names the label columns where there are more than two, and ``missing`` further texts
     and numbers that stand for a missing value. Other columns are returned as they came. A ``wide``
     table, with a column for each member of the second axis, comes back in the same form, without
-    intervals.
+    intervals. Both axes of a ``joint`` table are one set of members.
 
     >>> cells = {"user": ["a", "a", "b"], "film": ["x", "y", "x"]}
     >>> complete(pl.DataFrame({**cells, "rating": [4, 2, None]})).columns
@@ -258,14 +259,14 @@ def complete(
     options: dict[str, Any] = {"duplicates": duplicates, "missing": missing, "decimal": decimal}
     if wide is None and axes is None and value is None:
         wide = _is_matrix(data)
-    options["wide"] = wide
+    options |= {"wide": wide, "joint": joint}
     table = Table.of(data, axes=axes, value=value, **options)
     if table.is_observed.all():
         raise InputError(
             "nothing to fill: every row has a value; Completer.predict predicts other cells"
         )
     request = FillRequest.of(table)
-    completer = Completer(model, seed=seed, device=device).fit_table(table)
+    completer = Completer(model, seed=seed, device=device, joint=joint).fit_table(table)
     filled = fill(completer.fitted_, request)
     if table.wide is not None:
         return _same_form(data, filled.frame(), table)

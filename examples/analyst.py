@@ -67,8 +67,8 @@ print(f"RMSE {error:.3f} (a constant: {constant:.3f}); {covered:.0%} within the 
 # %% [markdown]
 # ## Recommendations, and a new user
 #
-# Zelda is not in the table. Three ratings are enough to recommend something; nothing is trained.
-# `update` keeps her ratings.
+# Zelda is not in the table. Three ratings are enough to recommend something, without a gradient
+# step. `update` keeps her ratings.
 
 # %%
 print(completer.recommend("Ada Abt", n=3))

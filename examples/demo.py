@@ -1,8 +1,8 @@
-"""Complete the film club's table with the model in the package, which never saw it.
+"""Complete the film club's table with the model in the package, which was not trained on it.
 
 The film club is simulated (200 members, 120 films, ratings 1-5), so the true taste of everybody
-is known. A fifth of the ratings is hidden. Nothing is trained: the model reads the other ratings
-once, and answers for any cell with how sure it is.
+is known. A fifth of the ratings is hidden. No gradient step is taken: closed forms are fitted to
+the other ratings, the network reads them, and any cell is predicted with how sure that is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DRAWN = 60
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Complete a table that the model never saw.")
+    parser = argparse.ArgumentParser(description="Complete a table without a gradient step.")
     parser.add_argument("--seed", type=int, default=0, help="of which ratings are hidden")
     parser.add_argument("--out", type=Path, default=Path("out/demo.png"), help="the picture")
     options = parser.parse_args()
@@ -61,7 +61,7 @@ def main() -> None:
     completed = completer.predict(every).reshape(truth.shape)
     console.print(
         f"The pretrained model read them and answered for all {truth.size:,} cells in "
-        f"{time.perf_counter() - started:.1f} s. Nothing was trained."
+        f"{time.perf_counter() - started:.1f} s. No gradient step."
     )
 
     errors = Table(title="RMSE", title_justify="left")
@@ -118,7 +118,7 @@ def picture(
     shown = {
         f"observed ({np.isfinite(observed).sum():,} ratings)": observed,
         "true taste": truth,
-        f"completed, no training (RMSE {error:.2f})": completed,
+        f"completed, no gradient step (RMSE {error:.2f})": completed,
     }
     for panel, (title, values) in zip(panels[:3], shown.items(), strict=True):
         image: Any = panel.imshow(

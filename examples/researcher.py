@@ -101,8 +101,8 @@ print(f"last training loss {loss.item():.2f}")
 # %% [markdown]
 # ## Another table
 #
-# Other members, another size, no training: condition the model on the observed cells, and read any
-# others. The memory can be read many times, and extended by new members.
+# Other members, another size, no gradient step: condition the model on the observed cells, and
+# read any others. The memory can be read many times, and extended by new members.
 
 # %%
 other = draw_table(40, 70, share=0.5, seed=2)

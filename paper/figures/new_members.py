@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paper.lib import problems, runs, transferred
+from paper.lib import problems, provenance, runs, transferred
 from paper.lib.command import run_command
 from paper.lib.problems import Problem
 from paper.lib.tables import parse_arguments
@@ -59,16 +59,18 @@ def run(
     drawn = np.random.default_rng([seed, share]).permutation(len(problem.values))
     number = round(share / 100 * len(drawn))
     seen, asked = np.sort(drawn[:number]), np.sort(drawn[number:])
+    summary: dict[str, Any] = {}
     if method.endswith("-transferred"):
         model, made, _ = transferred.trained(
             method.removesuffix("-transferred"), seed, device, **changed
         )
         answers = transferred.answers(model, made, problem, seen, asked, device)
     else:
-        answers = runs.baseline_predictions(problem, method, seen, asked, seed)
+        fitted = runs.fitted_baseline(problem, method, seen, seed)
+        answers, summary = fitted.predict(problem.index[asked]), runs.baseline_summary(fitted)
     truth = torch.from_numpy(problem.values[asked])
     told = {"problem": problem.name, "split": f"p{share:02d}", "method": method, "seed": seed}
-    return {**told, **runs.scores(answers, truth), **runs.environment_facts(device)}
+    return {**told, **runs.scores(answers, truth), **summary, **runs.environment_facts(device)}
 
 
 def main() -> None:
@@ -82,12 +84,22 @@ def main() -> None:
                     found = run(problem, share, method, seed, given.device, **given.changed)
                     runs.keep(found, given.out)
                     print(f"p {share} % {method}: RMSE {found['rmse']:.4f}", flush=True)
-    curves = _curves(runs.results(given.out))
+    stored = [one for one in runs.results(given.out) if one["problem"] == "ml-1m-part"]
+    curves = _curves(stored)
+    rows = {
+        METHODS[method]: [
+            (provenance.kind_of(method), one) for one in stored if one["method"] == method
+        ]
+        for method in curves
+    }
+    told = provenance.check_one_code(rows, given.any_commit)
     print("\n| shown | " + " | ".join(METHODS[m] for m in curves) + " |")
     print("|---|" + "---|" * len(curves))
     for share in SHARES:
         cells = [f"{curve[share]:.4f}" if share in curve else "–" for curve in curves.values()]
         print(f"| {share} % | " + " | ".join(cells) + " |")
+    commits = [provenance.commits_of([one for _, one in row]) for row in rows.values()]
+    print("| commit | " + " | ".join(commits) + f" |\n\n{told}")
     if curves:
         draw(curves, PICTURE)
 

@@ -40,11 +40,8 @@ def main() -> None:
         Column("validation", "ml-100k", ("u1",), 4, "validation"),
     ]
     print()
-    print(
-        format_table(
-            "Which cells a step sees, ML-100K u1, RMSE", columns, rows, runs.results(given.out)
-        )
-    )
+    title, stored = "Which cells a step sees, ML-100K u1, RMSE", runs.results(given.out)
+    print(format_table(title, columns, rows, stored, any_commit=given.any_commit))
 
 
 if __name__ == "__main__":

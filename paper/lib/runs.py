@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +24,10 @@ from scipy.stats import kendalltau
 from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.cells import Cells
 from exchangeable.arrays.support import Support
-from exchangeable.baselines import BASELINES
 from exchangeable.errors import InputError
 from exchangeable.models.configs import build
 from exchangeable.models.memory import MemoryModel
+from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.progress import Progress
@@ -40,8 +38,8 @@ from exchangeable.training.run import Run
 from exchangeable.training.task import Task
 from exchangeable.training.validation import predict_cells
 from exchangeable.values.codecs import ValueStats
-from exchangeable.values.distributions import Distribution, Normal, interval
-from paper.lib import methods, problems
+from exchangeable.values.distributions import Distribution, interval
+from paper.lib import methods, problems, provenance
 from paper.lib.command import run_command
 from paper.lib.methods import Deep
 from paper.lib.problems import Floats, Index, Problem
@@ -57,8 +55,9 @@ def run(
     train_cells, validation, test = problem.parts(split, seed)
     base = np.sort(np.concatenate([train_cells, validation]))
     if methods.is_baseline(method):
-        answers = baseline_predictions(problem, method, base, test, seed)
-        told: dict[str, Any] = {"settings": asdict(_baseline(method, seed))}
+        fitted = fitted_baseline(problem, method, base, seed)
+        answers = fitted.predict(problem.index[test])
+        told = baseline_summary(fitted)
     else:
         made = methods.deep(method, problem, seed, **changed)
         state = fit(problem, made, train_cells, validation, device)
@@ -77,9 +76,14 @@ def run(
     }
 
 
-def environment_facts(device: str) -> dict[str, str]:
-    """Where and with what something was run."""
-    return {"device": _device_name(device), "torch": torch.__version__, "commit": commit()}
+def environment_facts(device: str) -> dict[str, Any]:
+    """Where, with what and by which code something was run."""
+    return {
+        "device": _device_name(device),
+        "torch": torch.__version__,
+        "commit": provenance.commit(),
+        "code": dict(provenance.code_here()),
+    }
 
 
 def scores(answers: Distribution, truth: torch.Tensor) -> dict[str, float]:
@@ -116,24 +120,17 @@ def _untied_pairs(values: Floats) -> int:
     return (len(values) ** 2 - int((counts**2).sum())) // 2
 
 
-def baseline_predictions(
-    problem: Problem,
-    method: str,
-    seen: Index,
-    asked: Index,
-    seed: int = 0,
-) -> Distribution:
-    """Predict some cells by a baseline that is fitted to others."""
-    cells = Cells(problem.index[seen], problem.values[seen], problem.shape)
-    fitted = _baseline(method, seed).fit(cells)
-    mean, variance = (torch.from_numpy(part) for part in fitted.predict(problem.index[asked]))
-    levels = torch.tensor(problem.scale.levels, dtype=torch.float64)
-    return Normal(mean, variance.sqrt(), levels if len(levels) else None)
+def fitted_baseline(problem: Problem, method: str, seen: Index, seed: int = 0) -> BaselinePredictor:
+    """Fit a baseline to some cells; the rank of a factorization is chosen on hidden ones."""
+    cells = Cells(problem.index[seen], problem.values[seen], problem.shape, problem.scale)
+    return fit_baseline(method, cells, seed)
 
 
-def _baseline(method: str, seed: int) -> Any:
-    baseline: Any = BASELINES[method]()
-    return replace(baseline, seed=seed) if hasattr(baseline, "seed") else baseline
+def baseline_summary(fitted: BaselinePredictor) -> dict[str, Any]:
+    """Its settings, and how its rank was chosen."""
+    settings = asdict(fitted.baseline)  # type: ignore[call-overload]  # all are dataclasses
+    choice = fitted.choice
+    return {"settings": settings, "rank_choice": None if choice is None else asdict(choice)}
 
 
 def fit(
@@ -285,20 +282,6 @@ def to_json_lines(found: dict[str, Any]) -> str:
     """
     lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in found.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def commit() -> str:
-    """Return the commit of the code; EXCHANGEABLE_COMMIT overrides it where there is no history."""
-    if "EXCHANGEABLE_COMMIT" in os.environ:
-        return os.environ["EXCHANGEABLE_COMMIT"]
-    try:
-        told = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            capture_output=True, text=True, check=True, cwd=Path(__file__).parent,
-        )  # fmt: skip
-        return told.stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def check_trial(changed: dict[str, Any], folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from paper.lib import runs
+from paper.lib import provenance, runs
 
 NOTHING = "–"
 
@@ -41,36 +41,58 @@ class Column:
     metric: str = "rmse"
 
 
+Found = Sequence[Mapping[str, Any]]
+"""Stored runs."""
+
+
 def format_table(
-    title: str, columns: Sequence[Column], rows: Sequence[Row], found: Sequence[Mapping[str, Any]]
+    title: str,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    found: Found,
+    *,
+    any_commit: bool = False,
 ) -> str:
-    """As Markdown: for each column what is published and what was found."""
+    """As Markdown: for each column what is published and what was found, and the commits of a row.
+
+    Below the table it says whether all runs are of the same code; if not, ``any_commit`` must be
+    set, or there is an error and no table.
+    """
     told = [any(r.published[i : i + 1] for r in rows) for i in range(len(columns))]
     heads = []
     for column, known in zip(columns, told, strict=True):
         heads += [f"{column.title}, published", "here"] if known else [column.title]
-    lines = [f"**{title}**", "", "| | " + " | ".join(heads) + " |"]
-    lines.append("|---|" + "---|" * len(heads))
+    lines = [f"**{title}**", "", "| | " + " | ".join([*heads, "commit"]) + " |"]
+    lines.append("|---|" + "---|" * (len(heads) + 1))
+    used: dict[str, list[tuple[str, provenance.Run]]] = {}
     for row in rows:
-        cells = []
+        cells, runs_of_row = [], [run for column in columns for run in runs_of(found, column, row)]
         for place, column in enumerate(columns):
             if told[place]:
                 given = row.published[place] if place < len(row.published) else None
                 cells.append(NOTHING if given is None else f"{given:g}")
-            cells.append(figure(found, column, row.method) if row.method else NOTHING)
+            cells.append(figure(found, column, row))
+        cells.append(provenance.commits_of(runs_of_row) or NOTHING)
         lines.append(f"| {row.title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        kind = "" if row.method is None else provenance.kind_of(row.method)
+        used[row.title] = [(kind, run) for run in runs_of_row]
+    return "\n".join([*lines, "", provenance.check_one_code(used, any_commit)])
 
 
-def figure(found: Sequence[Mapping[str, Any]], column: Column, method: str | None) -> str:
-    """The mean over seeds or splits, with their deviation where there are several."""
-    values = [
-        float(one[column.metric])
+def runs_of(found: Found, column: Column, row: Row) -> list[Mapping[str, Any]]:
+    """Return the runs that a figure is the mean of."""
+    return [
+        one
         for one in found
-        if (one["problem"], one["method"]) == (column.problem, method)
+        if (one["problem"], one["method"]) == (column.problem, row.method)
         and one["split"] in column.splits
         and column.metric in one  # baselines have no validation cells
     ]
+
+
+def figure(found: Found, column: Column, row: Row) -> str:
+    """The mean over seeds or splits, with their deviation where there are several."""
+    values = [float(one[column.metric]) for one in runs_of(found, column, row)]
     if not values:
         return NOTHING
     mean = f"{np.mean(values):.{column.digits}f}"
@@ -87,6 +109,7 @@ def parse_arguments(about: str) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", help="methods to run; the others are printed as kept")
     parser.add_argument("--print", action="store_true", help="run nothing")
     parser.add_argument("--again", action="store_true", help="run what is kept, too")
+    parser.add_argument("--any-commit", action="store_true", help="print runs of different code")
     parser.add_argument("--out", type=Path, default=runs.RESULTS, help="folder of the results")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="for trials")
     given = parser.parse_args()
@@ -135,4 +158,5 @@ def table(about: str, title: str, columns: Sequence[Column], rows: Sequence[Row]
     given = parse_arguments(about)
     run_missing(given, columns, rows)
     print()
-    print(format_table(title, columns, rows, runs.results(given.out)))
+    found = runs.results(given.out)
+    print(format_table(title, columns, rows, found, any_commit=given.any_commit))

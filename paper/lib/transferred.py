@@ -18,7 +18,7 @@ from exchangeable.models.memory import MemoryModel
 from exchangeable.values.codecs import ScaleFree
 from exchangeable.values.distributions import Distribution, Share
 from exchangeable.values.scale import Scale
-from paper.lib import methods, problems, runs
+from paper.lib import methods, problems, provenance, runs
 from paper.lib.methods import Deep
 from paper.lib.problems import Index, Problem
 
@@ -64,7 +64,7 @@ def trained(
     train_cells, validation, _ = problem.parts("u1", seed)
     state = runs.fit(problem, made, train_cells, validation, device)
     told = runs.training_summary(state, made)
-    facts = {"validation RMSE": state.best_rmse, "commit": runs.commit(), "told": told}
+    facts = {"validation RMSE": state.best_rmse, "commit": provenance.commit(), "told": told}
     place.parent.mkdir(parents=True, exist_ok=True)
     TrainedModel(made.config, made.codec, state.best, made.training, method, facts).save(place)
     return state.best, made, told

@@ -1,7 +1,7 @@
-"""What the pretrained model gains from the pattern of cells, features and times, without training.
+"""What the pretrained model gains from the pattern of cells, features and times, untrained on them.
 
     python -m paper.pretrained.ablation           # validation cells
-    python -m paper.pretrained.ablation --test    # test cells, to be looked at once
+    python -m paper.pretrained.ablation --test    # test cells, which no choice is made by
 
 Each row adds to the one before it. Differences to that are paired, on the same cells. In the last
 row features are noise; its difference is to the row without features. The prior alone is the closed
@@ -176,7 +176,7 @@ def line(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--test", action="store_true", help="test cells, once")
+    parser.add_argument("--test", action="store_true", help="test cells")
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=TABLES)
     parser.add_argument("--split", nargs="*", help="splits of a table, such as u2 u3")
     given = parser.parse_args()

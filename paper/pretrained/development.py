@@ -1,10 +1,11 @@
-"""The model in the package on tables that it never saw, beside biases and factorizations.
+"""The model in the package on tables that it was not trained on, beside biases and factorizations.
 
     python -m paper.pretrained.development          # development tables, which choices are made by
-    python -m paper.pretrained.development --test   # test cells, to be looked at once
+    python -m paper.pretrained.development --test   # test cells, which no choice is made by
 
-Nothing is trained and nothing is chosen: every table is read once and its hidden cells are
-predicted. The difference to the variational factorization is tested on the same cells.
+No gradient step is taken: ``fit`` computes closed-form estimates of every table, and the hidden
+cells are predicted. Ranks of the factorizations are chosen on cells that are hidden once more. The
+difference to the variational factorization is tested on the same cells.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from exchangeable import Completer, metrics
 from exchangeable.completion.inputs import encode_queries
 from exchangeable.runtime.files import whole_file
 from exchangeable.values.distributions import Distribution
-from paper.lib import problems, runs
+from paper.lib import problems, provenance, runs
 from paper.lib.command import run_command
 from paper.lib.problems import Floats, Index, Problem
 
@@ -99,32 +100,55 @@ def _whole(name: str) -> Problem:
 
 
 def judged(asked: Asked, stored: dict[str, Any] | None = None) -> dict[str, Any]:
-    """All methods on one table; ``stored`` has those that are not run again."""
+    """All methods on one table; ``stored`` has the yardsticks that are not run again."""
     truth = asked.problem.values[asked.hidden]
     found: dict[str, Any] = {"table": asked.name, "seen": len(asked.seen), "hidden": len(truth)}
     means: dict[str, Floats] = {}
     for name in (*OTHERS, "pretrained"):
         if stored is not None and name in ("bias", "bmf"):
-            found[name] = stored[name]
+            # Its own code, or that of the file where all of it was run at once.
+            made_by = {key: stored[key] for key in ("commit", "code") if key in stored}
+            found[name] = {**made_by, **stored[name]}
             continue
         started = time.perf_counter()
-        answers = predictions_of(name, asked)
+        completer = fitted_to(name, asked)
+        answers = answers_of(completer, asked)
         means[name] = answers.mean().numpy()
         seconds = time.perf_counter() - started
-        found[name] = {**runs.scores(answers, torch.from_numpy(truth)), "seconds": seconds}
+        found[name] = {
+            **runs.scores(answers, torch.from_numpy(truth)),
+            "seconds": seconds,
+            "notes": list(completer.notes_),
+            **runs.environment_facts("cpu"),
+        }
     paired = metrics.paired_bootstrap(truth, means["pretrained"], means["vmf"])
-    found["against vmf"] = [paired.low, paired.high]
-    return {**found, **runs.environment_facts("cpu")}
+    return {**found, "against vmf": [paired.low, paired.high]}
+
+
+def fitted_to(name: str, asked: Asked) -> Completer:
+    """Fit the model of this name to the cells that are seen."""
+    problem = asked.problem
+    completer = Completer(name, device="cpu", scale=problem.scale.kind)
+    return completer.fit(problem.index[asked.seen], problem.values[asked.seen])
+
+
+def answers_of(completer: Completer, asked: Asked) -> Distribution:
+    """Predict the hidden cells."""
+    queries = encode_queries(completer.table_, asked.problem.index[asked.hidden])
+    return completer.predictor_.predict(queries)
 
 
 def predictions_of(name: str, asked: Asked) -> Distribution:
     """Predict the hidden cells by the model of this name."""
-    problem = asked.problem
-    completer = Completer(name, device="cpu", scale=problem.scale.kind)
-    completer.fit(problem.index[asked.seen], problem.values[asked.seen])
-    return completer.predictor_.predict(
-        encode_queries(completer.table_, problem.index[asked.hidden])
-    )
+    return answers_of(fitted_to(name, asked), asked)
+
+
+def methods_of(found: dict[str, Any]) -> list[tuple[str, provenance.Run]]:
+    """The methods of a stored table, with their kinds and the code that made them."""
+    made_by: dict[str, Any] = {key: found[key] for key in ("commit", "code") if key in found}
+    return [
+        (provenance.kind_of(name), {**made_by, **found[name]}) for name in (*OTHERS, "pretrained")
+    ]
 
 
 def place_in_print(found: dict[str, Any]) -> tuple[int, int]:
@@ -139,32 +163,34 @@ def line(found: dict[str, Any]) -> str:
     digits = 2 if rmse["bias"] > 10 else 4
     low, high = found["against vmf"]
     own, bias = found["pretrained"], found["bias"]
-    worst = rmse["pretrained"] / min(rmse["bias"], rmse["vmf"]) - 1
+    behind = rmse["pretrained"] / min(rmse[other] for other in OTHERS) - 1
     cells = [
         TITLES.get(name, name) + comma + shown,
         f"{found['seen']:,}",
         *(f"{error:.{digits}f}" for error in rmse.values()),
         f"{low:+.{digits}f} to {high:+.{digits}f}",
-        f"{worst:+.2%}",
+        f"{behind:+.2%}",
         f"{own['coverage']:.1%}",
         f"{own['log_likelihood'] - bias['log_likelihood']:+.3f}",
         f"{own['seconds']:.1f}",
+        provenance.commits_of([run for _, run in methods_of(found)]),
     ]
     return "| " + " | ".join(cells) + " |"
 
 
 HEAD = (
     "| | cells seen | " + " | ".join(OTHERS.values()) + " | **pretrained** | "
-    "difference to variational MF, 95 % | against the better of bias and variational MF | "
-    "within 80 % intervals | log-likelihood over bias | seconds |\n" + "|---" * 11 + "|"
+    "difference to variational MF, 95 % | against the best of the three | "
+    "within 80 % intervals | log-likelihood over bias | seconds | commit |\n" + "|---" * 12 + "|"
 )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--test", action="store_true", help="test cells, once")
+    parser.add_argument("--test", action="store_true", help="test cells")
     parser.add_argument("--only", nargs="*", help="tables, by name")
     parser.add_argument("--print", action="store_true", help="run nothing")
+    parser.add_argument("--any-commit", action="store_true", help="print runs of different code")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument(
         "--again", action="store_true", help="keep stored runs of bias and Bayesian MF"
@@ -172,11 +198,13 @@ def main() -> None:
     given = parser.parse_args()
     which: Callable[[], Iterator[Asked]] = tests if given.test else development
     kind = "test" if given.test else "development"
-    print(HEAD, flush=True)
     if given.print:
         kept = [json.loads(place.read_text()) for place in given.out.glob(f"{kind}.*.json")]
-        print("\n".join(map(line, sorted(kept, key=place_in_print))))
+        rows = {found["table"]: methods_of(found) for found in sorted(kept, key=place_in_print)}
+        told = provenance.check_one_code(rows, given.any_commit)
+        print("\n".join([HEAD, *map(line, sorted(kept, key=place_in_print)), "", told]))
         return
+    print(HEAD, flush=True)
     for asked in which():
         if given.only and asked.name not in given.only:
             continue

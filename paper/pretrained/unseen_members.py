@@ -3,8 +3,9 @@
     python -m paper.pretrained.unseen_members              # without features
     python -m paper.pretrained.unseen_members --features   # from features of the members
 
-Nothing is trained and nothing is chosen here. An unseen member is predicted from the members of the
-other axis, and from its features where there are any. No test cell of a published split is used.
+No gradient step is taken and nothing is chosen here. An unseen member is predicted from the members
+of the other axis, and from its features where there are any. No test cell of a published split is
+used.
 """
 
 from __future__ import annotations

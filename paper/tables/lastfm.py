@@ -21,83 +21,40 @@ import torch
 from exchangeable.models.configs import ResidualConfig
 from exchangeable.training.config import TrainingConfig
 from exchangeable.values.codecs import OneHot
-from exchangeable.values.scale import Scale
-from paper.lib import problems, runs
+from paper.lib import problems, provenance, runs
 from paper.lib.command import run_command
 from paper.lib.methods import Deep, changed_in
 from paper.lib.problems import Floats, Index, Problem
 from paper.lib.tables import parse_arguments
+from paper.lib.tags import (
+    AGAINST,
+    BINARY,
+    asked,
+    pair_counts,
+    popularity,
+    share_behind,
+    trees,
+    with_negatives,
+)
 
 NAME = "lastfm-tags"
-AGAINST = 100
-"""Tags that each held-out one is ranked among."""
 TITLES = {
     "popularity": "how often a tag is given",
     "artist-tag": "how often it is given to the artist",
+    "user-tag": "how often the user gives it",
+    "trees": "boosted trees on six counts",
     "cp": "CP factorization",
     "bias": "empirical-Bayes bias",
     "vmf": "variational MF of pairs",
     "bmf": "Bayesian MF of pairs",
     "ours-order-3": "**ours**, order 3",
 }
+OURS = "ours-order-3"
 BATCH = 16_384
 """Cells of a step of the CP factorization."""
-BINARY = Scale("binary", (0.0, 1.0))
-
-
-def asked(problem: Problem, positives: Index, seed: int) -> Index:
-    """Each positive, and behind it the same with other tags: (P, 1 + AGAINST, 3)."""
-    everything = np.arange(len(problem.index))
-    tags = _other_tags(problem, positives, everything, AGAINST, np.random.default_rng([seed, 1]))
-    cells = np.repeat(problem.index[positives][:, None], 1 + AGAINST, axis=1)
-    cells[:, 1:, 2] = tags
-    return cells
-
-
-def _other_tags(
-    problem: Problem, positives: Index, known: Index, number: int, generator: np.random.Generator
-) -> Index:
-    """Tags of which it is not known that the user of a positive gave them to its artist: (P, n)."""
-    seen = np.ravel_multi_index(tuple(problem.index[known].T), problem.shape)
-    cells = np.repeat(problem.index[positives], number, axis=0)
-    wrong = np.ones(len(cells), bool)
-    while wrong.any():
-        cells[wrong, 2] = generator.integers(problem.shape[2], size=int(wrong.sum()))
-        wrong = np.isin(np.ravel_multi_index(tuple(cells.T), problem.shape), seen)
-    return cells[:, 2].reshape(len(positives), number)
-
-
-def with_negatives(problem: Problem, positives: Index, known: Index, seed: int) -> Problem:
-    """The positives as ones, and for each of them a zero with a tag that is not known as given.
-
-    A held-out tag may come up as a zero, as it does where nobody knows what is held out.
-    """
-    generator = np.random.default_rng([seed, 2])
-    others = problem.index[positives].copy()
-    others[:, 2] = _other_tags(problem, positives, known, 1, generator)[:, 0]
-    cells = np.concatenate([problem.index[positives], others])
-    values = np.repeat([1.0, 0.0], len(positives))
-    _, first = np.unique(np.ravel_multi_index(tuple(cells.T), problem.shape), return_index=True)
-    return replace(problem, index=cells[first], values=values[first], scale=BINARY, tests={})
 
 
 # Methods: from positives to scores of cells ----------------------------------------------
-
-
-def popularity(problem: Problem, known: Index, cells: Index) -> Floats:
-    counts = np.bincount(problem.index[known, 2], minlength=problem.shape[2])
-    return counts[cells[:, 2]].astype(np.float64)
-
-
-def artist_tag(problem: Problem, known: Index, cells: Index) -> Floats:
-    """How often the artist has the tag; where that is equal, how often anyone has."""
-    sizes = problem.shape[1:]
-    pairs = np.ravel_multi_index(tuple(problem.index[known, 1:].T), sizes)
-    found, counts = np.unique(pairs, return_counts=True)
-    wanted = np.ravel_multi_index(tuple(cells[:, 1:].T), sizes)
-    place = np.searchsorted(found, wanted).clip(max=len(found) - 1)
-    own = np.where(found[place] == wanted, counts[place], 0)
-    return own + popularity(problem, known, cells) / len(known)
 
 
 def cp(
@@ -165,20 +122,26 @@ def scored(method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     problem = problems.load(NAME)
     known, validation, test = problem.parts("0", seed)
     base = np.sort(np.concatenate([known, validation]))
-    cells = asked(problem, test, seed)
+    cells = asked(problem, test, np.arange(len(problem.index)), seed)
     flat = cells.reshape(-1, 3)
     told: dict[str, Any] = {}
-    if method in ("popularity", "artist-tag"):
-        scores = (popularity if method == "popularity" else artist_tag)(problem, base, flat)
+    if method == "popularity":
+        scores = popularity(problem, base, flat)
+    elif method in ("artist-tag", "user-tag"):
+        scores = pair_counts(problem, base, flat, ("user-tag", "artist-tag").index(method))
+    elif method == "trees":
+        scores, told = trees(problem, known, validation, flat, seed)
     elif method == "cp":
         seen, held = (with_negatives(problem, own, base, seed) for own in (known, validation))
         scores = cp(seen, held, flat, seed)
     elif method in ("bias", "vmf", "bmf"):
         asking, every, places = _with_asked(with_negatives(problem, base, base, seed), flat)
-        scores = runs.baseline_predictions(asking, method, every, places, seed).mean().numpy()
+        fitted = runs.fitted_baseline(asking, method, every, seed)
+        scores = fitted.predict(asking.index[places]).mean().numpy()
+        told = runs.baseline_summary(fitted)
     else:
         scores, told = _ours_scores(problem, known, validation, flat, seed, given)
-    behind = _behind(scores.reshape(cells.shape[:2]))
+    behind = share_behind(scores.reshape(cells.shape[:2]))
     return {
         "problem": NAME, "split": "0", "method": method, "seed": seed,
         "auc": float(behind.mean()),
@@ -221,12 +184,6 @@ def _with_asked(data: Problem, cells: Index) -> tuple[Problem, Index, Index]:
     return replace(data, index=index, values=values), own, further
 
 
-def _behind(scores: Floats) -> Floats:
-    """The share of the others that come behind the first, ties by halves: (P, 1 + N) -> (P,)."""
-    first, others = scores[:, :1], scores[:, 1:]
-    return ((first > others) + 0.5 * (first == others)).mean(axis=1)
-
-
 def ndcg(behind: Floats) -> float:
     """NDCG of lists with one true tag each, from the share of others that come behind it."""
     place = 1 + (1 - behind) * AGAINST
@@ -260,19 +217,23 @@ def main() -> None:
         one["method"]: one for one in runs.results(given.out)
         if (one["problem"], one["seed"]) == (NAME, 0)
     }  # fmt: skip
-    print("\n| | AUC | recall@10 | NDCG | ours better by (95 %) |\n|---|---|---|---|---|")
+    rows = {TITLES[m]: [(provenance.kind_of(m), kept[m])] for m in TITLES if m in kept}
+    told = provenance.check_one_code(rows, given.any_commit)
+    print("\n| | AUC | recall@10 | NDCG | ours better by (95 %) | commit |\n|" + "---|" * 6)
     for method, title in TITLES.items():
         if method not in kept:
-            print(f"| {title} | – | – | – | – |")
+            print(f"| {title} |" + " – |" * 5)
             continue
         gap = "–"
-        if "ours-order-3" in kept and method != "ours-order-3":
-            mine, theirs = (np.array(kept[m]["behind"]) for m in ("ours-order-3", method))
+        if OURS in kept and method != OURS:
+            mine, theirs = (np.array(kept[m]["behind"]) for m in (OURS, method))
             low, high = paired(mine, theirs)
             gap = f"{low:+.4f} to {high:+.4f}"
         own = kept[method]
         figures = own["auc"], own["recall"], ndcg(np.array(own["behind"]))
-        print(f"| {title} | {' | '.join(f'{figure:.4f}' for figure in figures)} | {gap} |")
+        cells = [*(f"{figure:.4f}" for figure in figures), gap, provenance.commits_of([own])]
+        print(f"| {title} | " + " | ".join(cells) + " |")
+    print(f"\n{told}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """The README's table of results, printed from the stored runs: five tables, five methods.
 
-python -m paper.tables.summary
+    python -m paper.tables.summary [--any-commit]
 
 Baselines and finetuned models are means over seeds (on ML-1M over three random splits). The
-pretrained model draws nothing and has one run a table, on ML-1M of the first split.
+pretrained model draws nothing and has one run a table, on ML-1M of the first split. Below the table
+are the commits of its rows.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -31,20 +33,27 @@ def stored() -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))]
 
 
-def mean_rmse(runs: list[dict[str, Any]], problem: str, splits: set[str], method: str) -> float:
-    """The mean over seeds and splits; NaN where nothing was run."""
-    errors = [
-        float(run["rmse"])
+def runs_of(
+    runs: list[dict[str, Any]], problem: str, splits: set[str], method: str
+) -> list[dict[str, Any]]:
+    """Return the runs of a method on some splits of a table."""
+    return [
+        run
         for run in runs
         if run.get("method") == method and run["problem"] == problem and run["split"] in splits
     ]
+
+
+def mean_rmse(runs: list[dict[str, Any]], problem: str, splits: set[str], method: str) -> float:
+    """The mean over seeds and splits; NaN where nothing was run."""
+    errors = [float(run["rmse"]) for run in runs_of(runs, problem, splits, method)]
     return sum(errors) / len(errors) if errors else float("nan")
 
 
-def pretrained_rmse(problem: str) -> float:
-    """The error of the pretrained model on the test cells of a table."""
-    run = json.loads((PRETRAINED / f"test.{problem}.json").read_text())
-    return float(run["pretrained"]["rmse"])
+def pretrained_run(problem: str) -> dict[str, Any]:
+    """Read the run of the pretrained model on the test cells of a table."""
+    found: dict[str, Any] = json.loads((PRETRAINED / f"test.{problem}.json").read_text())
+    return found
 
 
 def summary() -> str:
@@ -55,7 +64,7 @@ def summary() -> str:
         bias, bmf, finetuned = (
             mean_rmse(runs, problem, splits, method) for method in ("bias", "bmf", "finetuned")
         )
-        pretrained = pretrained_rmse(problem)
+        pretrained = float(pretrained_run(problem)["pretrained"]["rmse"])
         figures = [bias, bmf, float(peer.split()[0]), pretrained, finetuned]
         best = min(figure for figure in figures if figure == figure)
         cells = [f"{figure:.{digits}f}" if figure == figure else "–" for figure in figures]
@@ -68,5 +77,35 @@ def summary() -> str:
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
+def rows_with_runs() -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Return the runs behind each row, each with its kind."""
+    from paper.lib.provenance import kind_of
+
+    runs, rows = stored(), {}
+    for title, problem, splits, *_ in ROWS:
+        rows[title] = [
+            (kind_of(method), run)
+            for method in ("bias", "bmf", "finetuned")
+            for run in runs_of(runs, problem, splits, method)
+        ]
+        rows[title].append(("pretrained", pretrained_run(problem)))
+    return rows
+
+
+def main() -> None:
+    from paper.lib.provenance import check_one_code, commits_of
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--any-commit", action="store_true", help="print runs of different code")
+    rows = rows_with_runs()
+    told = check_one_code(rows, parser.parse_args().any_commit)
     print(summary())
+    for title, row in rows.items():
+        print(f"{title}: {commits_of([run for _, run in row])}")
+    print(told)
+
+
+if __name__ == "__main__":
+    from paper.lib.command import run_command
+
+    run_command(main)

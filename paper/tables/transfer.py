@@ -69,11 +69,9 @@ def main() -> None:
         Row("**ours**, trained on ML-100K only", [], "ours-transferred"),
     ]
     print()
-    print(
-        format_table(
-            "Trained on each, and on ML-100K only; RMSE", columns, rows, runs.results(given.out)
-        )
-    )
+    title = "Trained on each, and on ML-100K only; RMSE"
+    found = runs.results(given.out)
+    print(format_table(title, columns, rows, found, any_commit=given.any_commit))
 
 
 if __name__ == "__main__":

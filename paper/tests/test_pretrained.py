@@ -10,7 +10,7 @@ from exchangeable.datasets import load
 from exchangeable.values.distributions import OnLevels
 from exchangeable.values.scale import Scale
 from paper.lib.problems import Problem
-from paper.pretrained import coverage, development, synthetic_tables, unseen_users
+from paper.pretrained import correction, coverage, development, synthetic_tables, unseen_users
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def asked():
 
 @pytest.fixture
 def only_the_club(asked, monkeypatch):
-    for module in (development, coverage):
+    for module in (development, coverage, correction):
         monkeypatch.setattr(module, "development", lambda: iter([asked]))
 
 
@@ -46,9 +46,25 @@ def test_all_methods_are_judged_on_the_same_cells(
     low, high = found["against vmf"]
     assert low < found["pretrained"]["rmse"] - found["vmf"]["rmse"] < high
     run(development, monkeypatch, "--out", tmp_path, "--print")
-    assert capsys.readouterr().out == printed
+    again = capsys.readouterr().out
+    assert again.startswith(printed)
+    assert "of the same code" in again
     rows = printed.strip().splitlines()
     assert len({row.count("|") for row in rows}) == 1
+
+
+def test_prior_stack_network_and_correction_are_judged_on_the_same_cells(
+    asked, only_the_club, monkeypatch, tmp_path, capsys
+):
+    run(correction, monkeypatch, "--out", tmp_path)
+    printed = capsys.readouterr().out
+    found = json.loads((tmp_path / "correction.club.json").read_text())
+    for name in correction.ROWS:
+        assert 0.5 < found[name]["rmse"] < 1
+        assert found[name]["cells"] == len(asked.hidden)
+    assert found["prior"]["rmse"] != found["network"]["rmse"]
+    run(correction, monkeypatch, "--out", tmp_path, "--print")
+    assert capsys.readouterr().out == printed
 
 
 def test_tables_are_chosen_by_name(only_the_club, monkeypatch, tmp_path, capsys):

@@ -21,7 +21,7 @@ from paper.lib import methods, problems, runs, transferred
 from paper.lib.command import run_command
 from paper.lib.problems import Problem
 from paper.lib.tables import Column, Row, figure, format_table, run_missing
-from paper.tables import davis_kiba, flixster_douban_yahoo, lastfm, ml1m, ml100k, transfer
+from paper.tables import davis_kiba, flixster_douban_yahoo, ml1m, ml100k, transfer
 
 STARS = Scale("levels", (1.0, 2.0, 3.0, 4.0, 5.0))
 
@@ -211,26 +211,29 @@ def test_a_run_that_several_columns_show_is_carried_out_once(tmp_path, monkeypat
 def test_tables_show_what_there_is_and_dashes_elsewhere():
     column, other = Column("A", "small", ("a",)), Column("B", "small", ("b",), 2)
     found = [
-        {"problem": "small", "split": "a", "method": "ours", "rmse": value} for value in (0.9, 1.0)
+        {"problem": "small", "split": "a", "method": "ours", "rmse": value, "commit": "1a2b3c4"}
+        for value in (0.9, 1.0)
     ]
-    assert figure(found, column, "ours") == "0.9500 ± 0.0707 (2)"
-    assert figure(found, other, "ours") == "–"
-    shown = format_table(
-        "T", [column, other], [Row("GC-MC", [0.91]), Row("ours", [], "ours")], found
-    )
+    row = Row("ours", [], "ours")
+    assert figure(found, column, row) == "0.9500 ± 0.0707 (2)"
+    assert figure(found, other, row) == "–"
+    shown = format_table("T", [column, other], [Row("GC-MC", [0.91]), row], found)
     assert shown.splitlines()[2:] == [
-        "| | A, published | here | B |",
-        "|---|---|---|---|",
-        "| GC-MC | 0.91 | – | – |",
-        "| ours | – | 0.9500 ± 0.0707 (2) | – |",
+        "| | A, published | here | B | commit |",
+        "|---|---|---|---|---|",
+        "| GC-MC | 0.91 | – | – | – |",
+        "| ours | – | 0.9500 ± 0.0707 (2) | – | 1a2b3c4 |",
+        "",
+        "All runs are of the same code (1a2b3c4).",
     ]
 
 
 def test_a_metric_is_shown_of_the_runs_that_have_it():
     column = Column("A", "small", ("a",), metric="validation")
     told = {"problem": "small", "split": "a", "method": "ours", "rmse": 0.9}
-    assert figure([told], column, "ours") == "–"
-    assert figure([told, {**told, "validation": 0.8}], column, "ours") == "0.8000"
+    row = Row("ours", [], "ours")
+    assert figure([told], column, row) == "–"
+    assert figure([told, {**told, "validation": 0.8}], column, row) == "0.8000"
 
 
 def test_the_table_of_sampling_has_dashes_where_baselines_have_no_validation(
@@ -240,7 +243,7 @@ def test_the_table_of_sampling_has_dashes_where_baselines_have_no_validation(
     runs.keep(kept, tmp_path)
     monkeypatch.setattr(sys, "argv", ["paper", "--print", "--out", str(tmp_path)])
     sampling.main()
-    assert "| empirical-Bayes bias | 0.9600 | – |" in capsys.readouterr().out
+    assert "| empirical-Bayes bias | 0.9600 | – | unknown |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("module", [ml100k, ml1m, flixster_douban_yahoo, davis_kiba])
@@ -312,33 +315,3 @@ def test_weights_are_loaded_once_for_all_shares(weights, monkeypatch):
         found = new_members.run(small(), share, "ours-transferred", 0, "cpu", **TRANSFERRED)
         assert 0 < found["rmse"] < 3
     assert loaded == list(weights.iterdir())
-
-
-def test_held_out_tags_are_ranked_among_tags_that_were_not_given():
-    generator = np.random.default_rng(0)
-    keys = np.sort(generator.choice(6 * 5 * 9, 80, replace=False))
-    index = np.stack(np.unravel_index(keys, (6, 5, 9)), axis=1)
-    positives = Scale("positives", (1.0,))
-    problem = Problem("tags", index, np.ones(80), (6, 5, 9), positives, {"0": np.arange(0, 80, 8)})
-    cells = lastfm.asked(replace(problem), problem.tests["0"], 0)
-    given = {tuple(cell) for cell in index.tolist()}
-    assert all(tuple(c) in given for c in cells[:, 0].tolist())
-    assert not any(tuple(c) in given for c in cells[:, 1:].reshape(-1, 3).tolist())
-    data = lastfm.with_negatives(problem, np.arange(80), np.arange(80), 0)
-    assert data.values.sum() == 80
-    assert len(data.values) > 130
-    zeros = {tuple(cell) for cell in data.index[data.values == 0].tolist()}
-    assert not zeros & given
-    # What is held out is not known not to be a zero.
-    known = np.arange(0, 80, 4)
-    some = [lastfm.with_negatives(problem, known, known, s) for s in range(9)]
-    zeros = {tuple(cell) for one in some for cell in one.index[one.values == 0].tolist()}
-    assert zeros & given
-    assert not zeros & {tuple(cell) for cell in index[known].tolist()}
-    assert lastfm.ours(3, width=8, steps=5).config.width == 8
-    scores = np.array([[2.0, 1.0, 3.0, 2.0]])
-    assert lastfm._behind(scores).tolist() == [pytest.approx(0.5)]
-    first_and_third = np.array([1.0, 1 - 2 / lastfm.AGAINST])
-    assert lastfm.ndcg(first_and_third) == pytest.approx((1 + 0.5) / 2)
-    by_artist = lastfm.artist_tag(problem, np.arange(80), index)
-    assert (by_artist >= 1).all()

@@ -31,7 +31,7 @@ def model():
 def means_of(predictor, cells):
     """Predicted means of all held-out cells, holdout by holdout and fold by fold."""
     parts = [each for held_out in find_held_out(predictor, cells) for each in held_out.read()]
-    return torch.cat([part.mean() for part in parts])
+    return torch.cat([part.predictions.mean() for part in parts])
 
 
 def test_held_out_cells_are_predicted_with_the_trust_found_without_their_fold(model):

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -135,6 +134,5 @@ def test_waiting_for_postgresql_ends_and_its_end_is_reported(monkeypatch):
             until(lambda: engine.refresher.behind == 0)
             for process in postgres.processes(kept.engine.url.port):
                 os.kill(process, signal.SIGKILL)
-            time.sleep(0.1)
             until(lambda: client.get("/ready").json()["reasons"] == ["database"])
             assert client.post("/v1/predict", json={"cells": [[MEMBER, FILM]]}).status_code == 200

@@ -58,7 +58,7 @@ def predicted(processes, order, memory=None, note=lambda sentence: None):
     trained, progress = bundled_model(order), replace(SILENT, note=note)
     model = ModelPredictor.of(trained, cells, processes=processes, memory=memory, progress=progress)
     comparison = compare_models(model, cells, candidates_for(cells))
-    model = replace(model, calibration=comparison.calibration)
+    model = comparison.calibrate(model)
     queries = np.argwhere(np.ones([min(size, 20) for size in cells.shape]))
     queries = np.concatenate([queries, [[size - 1 for size in cells.shape]], [[-1] * order]])
     mean, high = read_predictions(model, queries, MEAN, quantile(0.9))

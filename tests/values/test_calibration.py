@@ -138,8 +138,8 @@ def test_who_answers_for_cells_left_out_never_saw_them():
         for positions, found, same in zip(
             held_out.folds, held_out.read(), again.read(), strict=True
         ):
-            mine = found.mean().numpy()
-            np.testing.assert_array_equal(mine, same.mean().numpy())
+            mine = found.predictions.mean().numpy()
+            np.testing.assert_array_equal(mine, same.predictions.mean().numpy())
             (whole,) = read_predictions(model, cells.index[positions], methodcaller("mean"))
             assert np.abs(mine - whole).max() > 1e-3
 

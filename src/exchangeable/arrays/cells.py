@@ -94,3 +94,13 @@ def cell_keys(index: Index, shape: tuple[int, ...]) -> Index:
         keys *= size
         keys += index[:, axis]
     return keys
+
+
+def cells_of_their_members(cells: Cells, some: Index) -> Index:
+    """Return the positions of all cells of the members, on any axis, that some cells have."""
+    found = np.zeros(len(cells), dtype=bool)
+    for axis, size in enumerate(cells.shape if len(some) else ()):
+        members = np.zeros(size, dtype=bool)
+        members[cells.index[some] if cells.joint else cells.index[some, axis]] = True
+        found |= members[cells.index[:, axis]]
+    return np.flatnonzero(found)

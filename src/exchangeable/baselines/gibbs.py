@@ -29,6 +29,7 @@ from exchangeable.baselines.base import (
 )
 from exchangeable.baselines.factorization import VectorLayout, cell_means
 from exchangeable.baselines.feature_sums import feature_sums, gram, moments
+from exchangeable.baselines.rank_choice import CHOOSING, with_rank
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import one_thread
@@ -158,8 +159,8 @@ class FittedSamples:
 class BayesianFactorization:
     """Factorization of every pair of axes, averaged over draws from its posterior."""
 
-    rank: int = 12
-    """Factors per pair of axes."""
+    rank: int | None = None
+    """Factors per pair of axes; None: the number that predicts hidden cells best."""
     sweeps: int = 150
     """Number of sweeps, each of which draws everything."""
     burn_in: int = 50
@@ -175,9 +176,16 @@ class BayesianFactorization:
                 f"burn_in must be from 0 to below sweeps={self.sweeps}, but is {self.burn_in}"
             )
 
+    def trial(self, rank: int) -> BayesianFactorization:
+        """Return the model that a rank is tried with: half of the sweeps tell ranks apart."""
+        return replace(self, rank=rank, sweeps=(self.sweeps + 1) // 2, burn_in=self.burn_in // 2)
+
     def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedSamples:
         """Fit to observed cells; ``progress`` counts the sweeps."""
         check_cells("Bayesian factorization", cells)
+        if self.rank is None:
+            model, _ = with_rank(self, cells, progress.part(0, CHOOSING))
+            return model.fit(cells, progress.part(CHOOSING, 1))
         index, values, shape = cells.index, cells.values, cells.shape
         standard, centre, scale = standardise(values)
         y, coordinates = torch.from_numpy(standard), torch.from_numpy(index)

@@ -19,6 +19,7 @@ from exchangeable.baselines.base import State, check_cells, check_queries, stand
 from exchangeable.baselines.bias_fit import fit_biases
 from exchangeable.baselines.factorization import VectorLayout, cell_means
 from exchangeable.baselines.posterior import Posterior
+from exchangeable.baselines.rank_choice import CHOOSING, USUAL_RANK, with_rank
 from exchangeable.baselines.singular_vectors import (
     MIN_NARROW_CELLS,
     TOLERANCE,
@@ -196,14 +197,26 @@ class Bias(_FactorModel):
 class VariationalFactorization(_FactorModel):
     """Factorization of every pair of axes, by variational Bayes with relevance priors."""
 
-    rank: int = 12
-    """Maximum number of factors per pair of axes; those that explain nothing are switched off."""
+    rank: int | None = None
+    """Maximum number of factors per pair of axes; those that explain nothing are switched off.
+    None: the number that predicts hidden cells best."""
     sweeps: int = 30
     """Maximum number of sweeps, after those of the biases."""
     tolerance: float = 1e-4
     """Stop when predictions change by less, as a share of the values' deviation."""
 
     title: ClassVar[str] = "variational factorization"
+
+    def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedFactors:
+        check_cells(self.title, cells)
+        if self.rank is not None:
+            return super().fit(cells, progress)
+        model, _ = with_rank(self, cells, progress.part(0, CHOOSING))
+        return model.fit(cells, progress.part(CHOOSING, 1))
+
+    def trial(self, rank: int) -> VariationalFactorization:
+        """Return the model that a rank is tried with."""
+        return replace(self, rank=rank)
 
     def posterior_of(
         self,
@@ -219,7 +232,8 @@ class VariationalFactorization(_FactorModel):
         with one_thread(values.device):
             if start is None:
                 biases = biases or Bias().posterior_of(index, values, shape)
-                start = with_factors(biases, sums, values, self.rank if values.any() else 0)
+                rank = USUAL_RANK if self.rank is None else self.rank
+                start = with_factors(biases, sums, values, rank if values.any() else 0)
             converge(start, sums, values, self.sweeps, self.tolerance, progress)
         return start
 

@@ -171,10 +171,10 @@ class Completer(Answers):
     ) -> Self:
         """Take in new cells, of known or new members; a cell seen before gets its new value.
 
-        Nothing is trained. New members are predicted from their own cells. The memory that deep
-        models have of other members is not computed again, so ``refresh`` gives slightly other
-        predictions; ``refresh_due_`` says when it is time for that.
-        ``features`` and ``times`` are as in ``fit``, for the new members and cells.
+        No gradient step is taken. New members are solved in closed form from their own cells. The
+        memory that deep models have of other members is not computed again, so ``refresh`` gives
+        slightly other predictions; ``refresh_due_`` says when it is time for that. ``features`` and
+        ``times`` are as in ``fit``, for the new members and cells.
         """
         fitted = self.fitted_
         added = read_new_cells(fitted.table, X, y, self.duplicates, times)

@@ -225,6 +225,8 @@ def _fit_model(
         if request.features:
             raise InputError(f"features need a model that is trained, but this is {name}")
         predictor = fit_baseline(name, cells, request.seed, request.progress.part(0, 1, name))
+        if predictor.choice is not None:
+            notes = (*notes, f"model {name} has {predictor.choice}")
         return predictor, name, cells.scale, notes
     condition = partial(
         predictor_of,
@@ -277,7 +279,7 @@ def _fit_model(
         name = comparison.best
         baseline = comparison.fit_best(cells, request.seed, request.progress.part(0, 1, name))
         return baseline, name, cells.scale, (*notes, str(comparison))
-    model = replace(model, calibration=comparison.calibration)
+    model = comparison.calibrate(model)
     return model, name, cells.scale, (*notes, HOW_FITTED, str(comparison), *further)
 
 

@@ -16,18 +16,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from exchangeable import metrics
 from exchangeable.arrays.cells import Cells, Floats, Mask
 from exchangeable.baselines import gaussian
 from exchangeable.baselines.base import chunks
+from exchangeable.baselines.rank_choice import USUAL_RANK, with_rank
 from exchangeable.baselines.variational import Bias, FittedFactors, VariationalFactorization
 from exchangeable.predictors.base import Predictor, score_predictions, to_numpy
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
-from exchangeable.predictors.holdouts import find_held_out
+from exchangeable.predictors.correction import Correction, correct, fit_correction
+from exchangeable.predictors.holdouts import Reading, find_held_out
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
 from exchangeable.prior.closed_form_fit import BIASES
+from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.runtime.threads import run_all
 from exchangeable.training.task import ValidationSplit
@@ -55,6 +59,9 @@ MAX_FITTED_CELLS = 1 << 22
 factorization would take as long as all else, and memory for every cell."""
 MAX_SWEPT_CELLS = 50_000
 """Cells up to which the factorization is compared after all of its sweeps."""
+MAX_RANKED_MEMBERS = 1000
+"""Members up to which its rank is chosen on cells that are hidden again, and is the usual one else:
+high ranks help dense tables, and take long where members are many."""
 SWEEPS, FURTHER_SWEEPS = 6, 8
 """Sweeps of the factorization in larger tables, where its error on ML-1M is .2 % above that after
 30, and further ones over all cells if it is chosen: .07 % then, in a quarter of the time."""
@@ -72,6 +79,8 @@ class Comparison:
     """Calibration of the best."""
     factors: FittedFactors | None = None
     """The factorization that was compared, of a large table."""
+    correction: Correction | None = None
+    """Correction of the pretrained model's means; its error is after it."""
 
     @classmethod
     def of(
@@ -80,25 +89,31 @@ class Comparison:
         means: dict[str, Floats],
         ranks: dict[str, Floats],
         factors: FittedFactors | None = None,
+        correction: Correction | None = None,
     ) -> Comparison:
         """Compare predicted means with hidden values, whose ranks in the predictions are given."""
         rmse = {name: metrics.rmse(values, column) for name, column in means.items()}
         best = ranks[min(rmse, key=lambda name: rmse[name])]
         coverage = float(((best >= 0.1) & (best <= 0.9)).mean())
-        return cls(len(values), rmse, coverage, Calibration.fit(best), factors)
+        return cls(len(values), rmse, coverage, Calibration.fit(best), factors, correction)
 
     @property
     def best(self) -> str:
         """The model with the smallest error; of equal ones the pretrained model."""
         return min(self.rmse, key=lambda name: self.rmse[name])
 
+    def calibrate(self, model: ModelPredictor) -> ModelPredictor:
+        """Return the pretrained model with what the held-out cells say of it."""
+        return replace(model, calibration=self.calibration, correction=self.correction)
+
     def fit_best(self, cells: Cells, seed: int, progress: Progress = SILENT) -> BaselinePredictor:
         """Fit the best of the other models to all cells; a factorization from the compared one."""
         name = self.best
         if name == "vmf" and self.factors is not None:
-            factorization = VariationalFactorization(sweeps=FURTHER_SWEEPS)
+            factorization = VariationalFactorization(USUAL_RANK, FURTHER_SWEEPS)
             fitted = factorization.fit_on(self.factors, cells, progress)
-            predictor = BaselinePredictor(name, VariationalFactorization(), fitted, cells.scale)
+            baseline = VariationalFactorization(USUAL_RANK)
+            predictor = BaselinePredictor(name, baseline, fitted, cells.scale)
         else:
             predictor = fit_baseline(name, cells, seed, progress)
         return replace(predictor, calibration=self.calibration)
@@ -141,6 +156,8 @@ def compare_models(
     means: dict[str, list[Floats]] = {name: [] for name in names}
     ranks: dict[str, list[Floats]] = {name: [] for name in names}
     factors: FittedFactors | None = None
+    readings: list[Reading] = []
+    folds: list[Floats] = []  # values of the cells of each reading
 
     def judge(name: str, found: tuple[Floats, Floats]) -> None:
         means[name].append(found[0])
@@ -160,16 +177,47 @@ def compare_models(
         tasks: list[Callable[[], Any]] = [held_out.read, predict_others]
         # Alone, what reads has all cores.
         found, by_others = run_all(tasks, len(cells) if others else 0, model.device)
-        for positions, distribution in zip(held_out.folds, found, strict=True):
-            if len(positions):
-                judge(bundled.NAME, rank_values(distribution, cells.values[positions]))
+        readings += found
+        folds += [cells.values[positions] for positions in held_out.folds]
         for name, fitted, predictions in by_others:
             judge(name, predictions)
             if name == "vmf" and len(cells) > MAX_SWEPT_CELLS:
                 factors = fitted.fitted
     if not truth:
         return None
-    return Comparison.of(np.concatenate(truth), _joined(means), _joined(ranks), factors)
+    # Pools of all cells have read the values, so they do not tell what is to be corrected.
+    corrects = reread and not cells.joint
+    correction, changes = _find_correction(model, readings, folds) if corrects else (None, None)
+    for number, (reading, values) in enumerate(zip(readings, folds, strict=True)):
+        if len(values):
+            predictions = reading.predictions
+            if changes is not None:
+                predictions = correct(predictions, changes[number], model.stats)
+            judge(bundled.NAME, rank_values(predictions, values))
+    found_by = _joined(means), _joined(ranks)
+    return Comparison.of(np.concatenate(truth), *found_by, factors, correction)
+
+
+def _find_correction(
+    model: ModelPredictor, readings: Sequence[Reading], folds: Sequence[Floats]
+) -> tuple[Correction | None, list[Tensor] | None]:
+    """Fit the correction of the model to the held-out cells, whose values are given by reading.
+
+    Also return the changes of the cells of each reading, by what is fitted without their fold.
+    """
+    stats, sizes = model.stats, [len(values) for values in folds]
+    seen = torch.cat([reading.seen for reading in readings])
+    means = torch.cat([reading.predictions.mean() for reading in readings])
+    left = (torch.from_numpy(np.concatenate(folds)) - means) / stats.deviation
+    fold = torch.arange(len(sizes)) % FOLDS
+    fold = fold.repeat_interleave(torch.tensor(sizes))
+    terms = torch.cat([reading.terms for reading in readings])
+    correction, changes = fit_correction(terms[seen], left[seen], fold[seen])
+    if correction is None:
+        return None, None
+    every = torch.zeros_like(left)
+    every[seen] = changes
+    return correction, list(every.split(sizes))
 
 
 def _smallest_pool(cells: Cells) -> int:
@@ -213,9 +261,11 @@ def _fit_others(
     if not names:
         return
     cells = cells.take(~held_out)
-    bias, factorization = Bias(), VariationalFactorization()
+    bias, factorization = Bias(), VariationalFactorization(USUAL_RANK)
     if len(cells) > MAX_SWEPT_CELLS:
-        bias, factorization = BIASES, VariationalFactorization(sweeps=SWEEPS)
+        bias, factorization = BIASES, VariationalFactorization(USUAL_RANK, SWEEPS)
+    elif sum(cells.shape) <= MAX_RANKED_MEMBERS:
+        factorization, _ = with_rank(VariationalFactorization(), cells)
     biases = bias.fit(cells)
     if "bias" in names:
         yield "bias", BaselinePredictor("bias", bias, biases, cells.scale)

@@ -123,7 +123,7 @@ def _keep_sorted_rows(fitted: Fitted, updated: Fitted) -> None:
 
 
 def refresh(fitted: Fitted) -> Fitted:
-    """Let the same model read all cells together; nothing is trained."""
+    """Fit closed forms to all cells together and read them, by the weights that there are."""
     predictor = fitted.predictor.refreshed(fitted.cells)
     return replace(fitted, predictor=predictor, cells_since_refresh=0)
 

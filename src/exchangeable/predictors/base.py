@@ -41,7 +41,7 @@ class Predictor(Protocol):
         ...
 
     def updated(self, cells: Cells, changed: Index, *, known: int) -> Predictor:
-        """Fold in the cells at the positions ``changed`` of all cells, without training.
+        """Fold in the cells at the positions ``changed`` of all cells, without a gradient step.
 
         The first ``known`` cells are those of before, some with other values; others are new.
         """

@@ -12,6 +12,7 @@ from torch import Tensor
 from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines import BASELINES
 from exchangeable.baselines.base import Baseline, FittedBaseline
+from exchangeable.baselines.rank_choice import CHOOSING, RankChoice, with_rank
 from exchangeable.errors import InputError
 from exchangeable.runtime.progress import SILENT, Progress
 from exchangeable.values.calibration import UNCALIBRATED, Calibration
@@ -28,6 +29,8 @@ class BaselinePredictor:
     fitted: FittedBaseline
     scale: Scale
     calibration: Calibration = UNCALIBRATED
+    choice: RankChoice | None = None
+    """How the rank of a factorization was chosen, if it was."""
 
     def predict(self, index: Index, times: Floats | None = None) -> Distribution:
         mean, variance = self.fitted.predict(index)
@@ -105,8 +108,12 @@ def fit_baseline(
     name: str, cells: Cells, seed: int, progress: Progress = SILENT
 ) -> BaselinePredictor:
     """Fit a baseline, by its name, to the cells."""
-    baseline = BASELINES[name]()
+    baseline: Any = BASELINES[name]()
     if hasattr(baseline, "seed"):
-        baseline = replace(baseline, seed=seed)  # type: ignore[type-var]  # all are dataclasses
+        baseline = replace(baseline, seed=seed)
+    choice = None
+    if hasattr(baseline, "rank"):
+        baseline, choice = with_rank(baseline, cells, progress.part(0, CHOOSING))
+        progress = progress.part(CHOOSING, 1)
     fitted = baseline.fit(cells, progress)
-    return BaselinePredictor(name, baseline, fitted, cells.scale)
+    return BaselinePredictor(name, baseline, fitted, cells.scale, choice=choice)

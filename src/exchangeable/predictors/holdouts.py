@@ -8,17 +8,29 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from exchangeable.arrays.cells import Cells, Index, Mask
 from exchangeable.models.memory_plan import plan_reading
+from exchangeable.predictors.correction import describe_cells
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.spare_members import with_spare
 from exchangeable.prior.fit import Holdout
+from exchangeable.prior.presence import find_unseen
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.threads import one_thread
+from exchangeable.values.calibration import UNCALIBRATED
 from exchangeable.values.codecs import encoder
 from exchangeable.values.distributions import Distribution
+
+
+class Reading(NamedTuple):
+    """Cells as the model alone predicts them."""
+
+    predictions: Distribution
+    terms: Tensor  # (Q, T), for the correction
+    seen: Tensor  # (Q,) bool, cells all of whose members have others
 
 
 class HeldOut(NamedTuple):
@@ -27,7 +39,7 @@ class HeldOut(NamedTuple):
     mask: Mask  # (E,)
     folds: list[Index]
     """Positions of the cells of each fold."""
-    read: Callable[[], list[Distribution]]
+    read: Callable[[], list[Reading]]
     """Predicts the cells of each fold by what has read none of them."""
 
 
@@ -53,9 +65,10 @@ def find_held_out(model: ModelPredictor, cells: Cells, *, reread: bool = True) -
 
 def _read(
     model: ModelPredictor, prior: Prior, holdout: Holdout, cells: Cells, *, reread: bool
-) -> list[Distribution]:
+) -> list[Reading]:
     """Predict the cells of each fold by what has read none of them."""
     predictor = _without(model, prior, holdout, cells) if reread else model
+    predictor = replace(predictor, calibration=UNCALIBRATED, correction=None)
     index = torch.from_numpy(cells.index).to(model.device)[holdout.cells]
     found = []
     for fold in range(FOLDS):
@@ -63,7 +76,10 @@ def _read(
         with torch.inference_mode(), one_thread(model.device):
             channels = without.channels_of(holdout.estimates.take(mask), index[mask])
             reader = replace(predictor, prior=without)
-            found.append(reader.predict_from(index[mask], channels))
+            predictions = reader.predict_from(index[mask], channels)
+            terms = describe_cells(predictions, channels, model.stats)
+            unseen = find_unseen(without.fitted.presence, index[mask])
+            found.append(Reading(predictions, terms, ~unseen.any(dim=1).cpu()))
     return found
 
 

@@ -7,15 +7,13 @@ member that is not in the table.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray, FeatureTensors
-from exchangeable.arrays.cells import Cells, Floats, Index
+from exchangeable.arrays.cells import Cells, Floats, Index, cells_of_their_members
 from exchangeable.arrays.support import Support
 from exchangeable.models.factors import read_factors
 from exchangeable.models.memory import Memory
@@ -23,6 +21,7 @@ from exchangeable.models.memory_plan import plan_reading
 from exchangeable.models.prior_fit import fit_prior
 from exchangeable.models.rewrite import rewrite
 from exchangeable.predictors.best import RoughPredictions
+from exchangeable.predictors.correction import Correction
 from exchangeable.predictors.new_members import NewMembersPredictor
 from exchangeable.predictors.spare_members import (
     features_with_spare,
@@ -46,7 +45,7 @@ from exchangeable.predictors.trained import (
 )
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
 from exchangeable.prior.presence import find_unseen
-from exchangeable.prior.prior import Prior, TimedPrior
+from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
@@ -81,6 +80,8 @@ class ModelPredictor:
     calibration: Calibration = UNCALIBRATED
     prior: Prior | None = None
     """The prior of the memory, for cells at any time."""
+    correction: Correction | None = None
+    """What held-out cells say of the means; that of the last comparison, as the calibration is."""
     whole: ModelPredictor | None = None
     """The predictor of the whole table, where this one is of a new member."""
     unseen: dict[tuple[int, ...], UnseenReading] = field(default_factory=dict)
@@ -132,14 +133,14 @@ class ModelPredictor:
         coordinates = coordinates_with_spare(index, self.memory.shape)
         first, last = self.processes.share(len(index))
         queries = Support(coordinates[first:last].to(self.device), self.memory.shape)
-        memory = self.memory
-        if self.prior is not None:
-            mine = None if times is None else times[first:last]
-            memory = replace(memory, prior=self.prior.at(to_tensor(mine, self.device)))
+        mine = to_tensor(None if times is None else times[first:last], self.device)
         with torch.inference_mode(), one_thread(self.device):
-            outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
+            channels = None if self.prior is None else self.prior(queries.index, mine)
+            outputs = self._read(queries, channels)
         outputs = self.processes.all_gather(outputs, len(index))
-        return self._decode(outputs.double().cpu(), coordinates)
+        if channels is not None:
+            channels = self.processes.all_gather(channels, len(index))
+        return self._decode(outputs, channels, coordinates)
 
     def rough_predictions(self, index: Index) -> RoughPredictions | None:
         """Predict means of cells (Q, D) by the prior, and any of them by the model, on demand."""
@@ -160,33 +161,49 @@ class ModelPredictor:
 
     def predict_from(self, cells: Tensor, channels: Tensor) -> Distribution:
         """Predict cells (Q, D) from the channels (Q, K) that the prior has for them."""
-        memory = replace(self.memory, prior=lambda _: channels)
-        queries = Support(cells, self.memory.shape)
-        outputs = self.trained.model.read(memory, queries, CELLS_PER_READ)
-        return self._decode(outputs.double().cpu(), cells.cpu())
+        outputs = self._read(Support(cells, self.memory.shape), channels)
+        return self._decode(outputs, channels, cells.cpu())
+
+    def _read(self, queries: Support, channels: Tensor | None) -> Tensor:
+        """Read cells, for which the prior has these channels (Q, K): the outputs (Q, O)."""
+        memory = self.memory
+        if channels is not None:
+            memory = replace(memory, prior=lambda _: channels)
+        return self.trained.model.read(memory, queries, CELLS_PER_READ)
 
     def to_values(self, means: Tensor) -> Tensor:
         """Return the prior's means (Q,) in the units of the table, on the CPU."""
         return (means * self.stats.deviation + self.stats.mean).cpu()
 
-    def _decode(self, outputs: Tensor, coordinates: Tensor) -> Distribution:
+    def _decode(
+        self, outputs: Tensor, channels: Tensor | None, coordinates: Tensor
+    ) -> Distribution:
         """Decode outputs (Q, O) of cells; of members without cells apart from others."""
-        if self.prior is None:
-            return self._read_seen(outputs, self.stats)
+        outputs = outputs.double().cpu()
+        if self.prior is None or channels is None:
+            return self.calibration.apply(self.trained.codec.read(outputs, self.stats))
+        channels = channels.cpu()
         unseen = find_unseen(self.prior.fitted.presence, coordinates.to(self.device)).cpu()
         if not unseen.any():
-            return self._read_seen(outputs, self.stats)
+            return self._decode_seen(outputs, channels)
         pattern = (unseen << torch.arange(unseen.shape[1])).sum(dim=1)
         parts: list[tuple[Tensor, Distribution]] = []
         for flags in pattern.unique().tolist():
             cells = (pattern == flags).nonzero().squeeze(1)
             axes = tuple(axis for axis in range(unseen.shape[1]) if flags >> axis & 1)
-            read = self._read_unseen(axes) if axes else self._read_seen
-            parts.append((cells, read(outputs[cells], self.stats)))
+            if axes:
+                part = self._read_unseen(axes)(outputs[cells], self.stats)
+            else:
+                part = self._decode_seen(outputs[cells], channels[cells])
+            parts.append((cells, part))
         return Joined(tuple(parts))
 
-    def _read_seen(self, outputs: Tensor, stats: ValueStats) -> Distribution:
-        return self.calibration.apply(self.trained.codec.read(outputs, stats))
+    def _decode_seen(self, outputs: Tensor, channels: Tensor) -> Distribution:
+        """Decode outputs of cells whose members have cells, from their prior's channels."""
+        predictions = self.trained.codec.read(outputs, self.stats)
+        if self.correction is not None:
+            predictions = self.correction.apply(predictions, channels, self.stats)
+        return self.calibration.apply(predictions)
 
     def _read_unseen(self, axes: tuple[int, ...]) -> UnseenReading:
         """Return how cells are decoded whose members on some axes have no cells."""
@@ -215,7 +232,7 @@ class ModelPredictor:
             times = to_tensor(cells.times, self.device)
             side = SideInformation(times, features_with_spare(features, cells.shape, self.device))
             prior = prior.updated(every, torch.from_numpy(changed).to(self.device), side)
-            prior_of = partial(_prior_of_cells, prior, times)
+            prior_of = prior.at(times).take
         memory, model = self.memory, self.trained.model
         replaced, added = changed[changed < known], changed[changed >= known]
         if len(added):
@@ -262,7 +279,7 @@ class ModelPredictor:
             memory=self.memory_limit,
             processes=self.processes,
         )
-        return replace(predictor, calibration=self.calibration)
+        return replace(predictor, calibration=self.calibration, correction=self.correction)
 
     def for_new_members(
         self,
@@ -284,6 +301,7 @@ class ModelPredictor:
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         config, model = model_to_parts(self.trained, self.features, self.calibration)
+        config["correction"] = None if self.correction is None else self.correction.to_json()
         prior = self.prior
         if prior is not None and not can_store(prior):
             return config, model  # all cells are read again
@@ -306,9 +324,10 @@ class ModelPredictor:
         The model reads the cells again where folders of earlier versions do not have its state.
         """
         trained, features, calibration = model_from_parts(config, tensors, len(cells.shape))
+        correction = Correction.from_json(config.get("correction"))
         if not has_state(config):
             predictor = cls.of(trained, cells, features, device, memory=memory)
-            return replace(predictor, calibration=calibration)
+            return replace(predictor, calibration=calibration, correction=correction)
         trained.check(cells.order, joint=cells.joint)
         trained, _, device = prepare(trained, cells, features, device)
         side, by_layers = side_information(trained, cells, features, device)
@@ -317,19 +336,5 @@ class ModelPredictor:
             read, stats, prior, unseen = state_from_parts(
                 config, tensors, trained, observed, side, by_layers
             )
-        return cls(trained, read, stats, features, ALONE, memory, calibration, prior, unseen=unseen)
-
-
-def cells_of_their_members(cells: Cells, some: Index) -> Index:
-    """Return the positions of all cells of the members, on any axis, that some cells have."""
-    found = np.zeros(len(cells), dtype=bool)
-    for axis, size in enumerate(cells.shape if len(some) else ()):
-        members = np.zeros(size, dtype=bool)
-        members[cells.index[some] if cells.joint else cells.index[some, axis]] = True
-        found |= members[cells.index[:, axis]]
-    return np.flatnonzero(found)
-
-
-def _prior_of_cells(prior: Prior, times: Tensor | None, positions: Index) -> TimedPrior:
-    """Return the prior of some of the cells, at their times (E,)."""
-    return prior.at(None if times is None else times[torch.from_numpy(positions).to(times.device)])
+        predictor = cls(trained, read, stats, features, ALONE, memory, calibration, prior)
+        return replace(predictor, correction=correction, unseen=unseen)

@@ -19,8 +19,9 @@ from exchangeable.prior.estimates import USUAL_NEARBY, Estimates, usual_weights
 from exchangeable.prior.factor_fit import Schedule
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.prior.summed_similarity import is_summed
-from exchangeable.prior.trust import FOLDS, Trial, Trust, find_trust, is_gain, pseudo_random_shares
+from exchangeable.prior.trust import FOLDS, Trial, Trust, find_trust, is_gain
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.random import pseudo_random_shares
 from exchangeable.sums.member_sums import MemberSums
 
 MIN_PARTS = 10

@@ -18,14 +18,16 @@ import torch
 from torch import Tensor
 
 from exchangeable.arrays.array import ExchangeableArray
+from exchangeable.arrays.cells import Index
 from exchangeable.baselines.base import chunks
 from exchangeable.prior.closed_form import ClosedForm
 from exchangeable.prior.estimates import Estimates, usual_weights
 from exchangeable.prior.fit import TARGET_HELD_OUT, Holdout, fit_models
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
-from exchangeable.prior.trust import Trust, pseudo_random_shares
+from exchangeable.prior.trust import Trust
 from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.processes import ALONE, Processes
+from exchangeable.runtime.random import pseudo_random_shares
 from exchangeable.runtime.threads import run_all
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import location_for_mean
@@ -241,6 +243,12 @@ class TimedPrior:
     def part(self, cells: slice) -> TimedPrior:
         """Return the prior of some of these cells."""
         return replace(self, times=None if self.times is None else self.times[cells])
+
+    def take(self, positions: Index) -> TimedPrior:
+        """Return the prior of the cells at some positions among these."""
+        if self.times is None:
+            return self
+        return replace(self, times=self.times[torch.from_numpy(positions).to(self.times.device)])
 
 
 def _standardise(observed: ExchangeableArray, stats: ValueStats) -> Tensor:

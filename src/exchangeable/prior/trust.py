@@ -119,15 +119,3 @@ def is_gain(gain: Tensor) -> bool:
     """Whether squared errors (H,) fell by more than chance."""
     error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
     return float(gain.mean()) > MIN_GAIN * error
-
-
-def pseudo_random_shares(residuals: Tensor, spread: float | None = None) -> Tensor:
-    """Return pseudo-random numbers in [0, 1): late digits of the biases' residuals, (E,).
-
-    So they do not depend on how members are numbered or cells are ordered. ``spread`` is the root
-    of their mean square, where these are not all residuals.
-    """
-    root = float(residuals.square().mean().sqrt()) if spread is None else spread
-    root = max(root, torch.finfo(residuals.dtype).tiny)
-    # A power of two, which stays as it is when a cell comes: digits of others stay, too.
-    return (1e4 * residuals.abs() / 2.0 ** math.floor(math.log2(root))) % 1

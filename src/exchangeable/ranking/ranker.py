@@ -128,7 +128,7 @@ def add_to_all(positions: Tensor, added: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def fit_pretrained(network: RankingNetwork, positives: Positives) -> PretrainedRanker:
-    """Read a table; nothing is trained but a few coefficients, in closed form."""
+    """Fit rankers to a table, and a few coefficients that weigh them, in closed form."""
     kept, hidden, users = hide(positives)
     if hidden.per_user.sum() < MIN_HIDDEN or len(users) < MIN_USERS:
         channels = Channels.fit(positives)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,18 @@ def hashed_bits(count: int, key: int | Tensor, device: torch.device) -> Tensor:
         x *= factor
     x ^= (x >> 31) & (2**33 - 1)
     return x
+
+
+def pseudo_random_shares(residuals: Tensor, spread: float | None = None) -> Tensor:
+    """Return pseudo-random numbers in [0, 1): late digits of the biases' residuals, (E,).
+
+    So they do not depend on how members are numbered or cells are ordered. ``spread`` is the root
+    of their mean square, where these are not all residuals.
+    """
+    root = float(residuals.square().mean().sqrt()) if spread is None else spread
+    root = max(root, torch.finfo(residuals.dtype).tiny)
+    # A power of two, which stays as it is when a cell comes: digits of others stay, too.
+    return (1e4 * residuals.abs() / 2.0 ** math.floor(math.log2(root))) % 1
 
 
 def check_seed(seed: Any) -> int:

@@ -1,0 +1,120 @@
+"""Held-out cells of a table correct the pretrained model's means where they say so for sure."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from exchangeable import Completer
+from exchangeable.metrics import rmse
+from exchangeable.predictors.correction import Correction, fit_correction
+from exchangeable.predictors.holdouts import find_held_out
+
+FOLDS = 5
+
+
+def held_out(cells=2000, terms=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(cells, terms, generator=generator, dtype=torch.float64)
+    noise = torch.randn(cells, generator=generator, dtype=torch.float64)
+    return rows, noise, torch.arange(cells) % FOLDS
+
+
+def test_what_terms_explain_is_found():
+    terms, noise, fold = held_out()
+    left = 0.5 * terms[:, 1] - 0.2 * terms[:, 4] + 0.3 * noise
+    correction, changes = fit_correction(terms, left, fold)
+    wanted = [0, 0.5, 0, 0, -0.2, 0]
+    np.testing.assert_allclose(correction.coefficients, wanted, atol=0.03)
+    assert float((left - changes).square().mean()) == pytest.approx(0.09, rel=0.1)
+
+
+def test_noise_is_left_as_it_is():
+    for seed in range(5):
+        terms, noise, fold = held_out(seed=seed)
+        correction, changes = fit_correction(terms, noise, fold)
+        moved = 0.0 if correction is None else float(correction.changes(terms).square().mean())
+        assert moved < 2e-3
+        assert float((noise - changes).square().mean()) < float(noise.square().mean()) + 1e-9
+
+
+def test_few_cells_correct_nothing():
+    terms, _, fold = held_out(cells=40)
+    assert fit_correction(terms, terms[:, 0], fold)[0] is None
+    empty = terms[:0]
+    assert fit_correction(empty, empty[:, 0], fold[:0])[0] is None
+
+
+def test_changes_of_a_fold_do_not_depend_on_its_values():
+    terms, noise, fold = held_out()
+    left = terms[:, 0] + noise
+    other = torch.where(fold == 2, left + 0.01 * noise.flip(0), left)
+    one, two = (fit_correction(terms, each, fold)[1] for each in (left, other))
+    ratio = (one / two)[fold == 2]
+    torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio), rtol=1e-9, atol=0)  # the share
+    assert float(ratio[0]) == pytest.approx(1, abs=0.01)
+
+
+def test_terms_beyond_those_of_the_held_out_cells_count_as_the_farthest():
+    correction = Correction((2.0, 1.0), (-1.0, 0.0), (1.0, 0.0))
+    terms = torch.tensor([[0.5, 3.0], [9.0, -3.0], [-9.0, 0.0]], dtype=torch.float64)
+    assert correction.changes(terms).tolist() == [1.0, 2.0, -2.0]
+
+
+def structured_table(seed=0):
+    """A dense table of products of three factors, cut off at both ends."""
+    generator = np.random.default_rng(seed)
+    left, right = generator.normal(size=(80, 3)), generator.normal(size=(60, 3))
+    values = (left @ right.T + 0.2 * generator.normal(size=(80, 60))).clip(-1, 1)
+    return np.argwhere(np.ones(values.shape)), values.ravel()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    index, values = structured_table()
+    hide = np.random.default_rng(1).random(len(index)) < 0.3
+    completer = Completer("pretrained").fit(index[~hide], values[~hide])
+    return completer, index[hide], values[hide]
+
+
+def test_a_structured_table_is_completed_better_with_the_correction(fitted):
+    completer, index, values = fitted
+    model = completer.predictor_
+    assert model.correction is not None
+    bare = replace(model, correction=None)
+    errors = [rmse(values, each.predict(index).mean().numpy()) for each in (model, bare)]
+    assert errors[0] < 0.97 * errors[1]
+
+
+def test_held_out_cells_are_read_without_correction_and_calibration(fitted):
+    model, cells = fitted[0].predictor_, fitted[0].cells_
+    bare = replace(model, correction=None)
+    for one, two in zip(find_held_out(model, cells), find_held_out(bare, cells), strict=True):
+        for reading, same in zip(one.read(), two.read(), strict=True):
+            assert torch.equal(reading.predictions.mean(), same.predictions.mean())
+
+
+def test_the_correction_stays_after_updates_in_folders_and_for_new_members(fitted, tmp_path):
+    completer, index, _ = fitted
+    correction = completer.predictor_.correction
+    completer.save(tmp_path / "saved")
+    loaded = Completer.load(tmp_path / "saved")
+    assert loaded.predictor_.correction == correction
+    np.testing.assert_allclose(loaded.predict(index), completer.predict(index), atol=1e-6)
+    updated = loaded.update(np.array([[80, 0], [80, 1], [0, 60]]), [0.1, -0.2, 0.3])
+    assert updated.predictor_.correction == correction
+    assert updated.refresh().predictor_.correction == correction
+
+
+def test_cells_of_members_without_cells_are_not_corrected(fitted):
+    model = fitted[0].predictor_
+    queries = np.array([[-1, 3], [2, -1], [-1, -1]])
+    bare = replace(model, correction=None)
+    assert torch.equal(model.predict(queries).mean(), bare.predict(queries).mean())
+
+
+def test_a_corrected_prediction_does_not_depend_on_what_else_is_asked(fitted):
+    completer, index, _ = fitted
+    together, alone = completer.predict(index[:200]), completer.predict(index[7:8])
+    assert alone[0] == pytest.approx(together[7], abs=1e-5)

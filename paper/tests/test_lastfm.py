@@ -59,8 +59,14 @@ def test_trees_read_counts_without_the_positive_itself_and_choose_settings_on_va
     order = generator.permutation(len(index))
     test, validation, known = np.split(order, [100, 150])
     every = count_by_hand(index[known], index[known[:5]])
-    own = tags.count_features(problem, known, index[known[:5]], np.ones(5))
+    own = tags.count_features(problem, known, index[known[:5]], index[known[:5]])
     np.testing.assert_allclose(own, np.log1p(every - 1))
+    # Another tag of the same user and artist: what they have in common is one less, too.
+    other = index[known[:5]] + [0, 0, 1]
+    other[:, 2] %= shape[2]
+    beside = tags.count_features(problem, known, other, index[known[:5]])
+    fewer = count_by_hand(index[known], other) - [0, 0, 0, 1, 1, 1]
+    np.testing.assert_allclose(beside, np.log1p(fewer))
     queries = tags.asked(problem, test, np.arange(len(index)), 0)
     scores, told = tags.trees(problem, known, validation, queries.reshape(-1, 3), 0)
     area = tags.share_behind(scores.reshape(queries.shape[:2])).mean()

@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from pkgutil import walk_packages
 from typing import Any
 
-import exchangeable
 from exchangeable.errors import Failed, InputError
 from exchangeable.serve import upload_process
 from exchangeable.serve.call import Call
@@ -146,6 +145,7 @@ def modules() -> list[str]:
     All are imported before the first file: what is imported late may be of another release, if the
     package is replaced under a running service.
     """
-    walked = walk_packages(exchangeable.__path__, f"{exchangeable.__name__}.")
+    package = sys.modules[__name__.partition(".")[0]]
+    walked = walk_packages(package.__path__, f"{package.__name__}.")
     needed = (one.name for one in walked if one.name.split(".")[1] not in _UNUSED_ROOMS)
     return [*needed, upload_process.__name__]

@@ -235,7 +235,7 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         "standings of cells": lambda: standings(board("cells", order=2)),
         "standings of tensors": lambda: standings(board("cells", order=3)),
         "standings of shares": lambda: standings(board(*SHARES, order=2)),
-        "falls": lambda: falls([board("cells"), board(*SHARES)]),
+        "falls": lambda: falls([board("cells"), board(*SHARES), board(*members)]),
         "cells": lambda: figures(board("cells")),
         "certainty": lambda: certainty(records),
         "chances": lambda: chances(records),

@@ -26,7 +26,7 @@ from benchmarks.arena.methods import METHODS
 from benchmarks.arena.problem import Problem
 from benchmarks.arena.scoring import score, score_accuracies
 
-from paper.lib.runs import commit
+from paper.lib.provenance import commit
 
 RESULTS = Path(__file__).parent / "results"
 Record = dict[str, Any]

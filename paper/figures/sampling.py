@@ -13,7 +13,7 @@ from paper.lib.tables import Column, Row, format_table, parse_arguments
 
 MODEL = "self-supervised-released"
 CELLS = 20_000
-STEPS = 4000
+TRAINING = {"batch_cells": CELLS, "steps": 30_000, "evaluate_every": 100, "patience": 40}
 BATCHES = {
     "full": "all cells",
     "conditional": "conditional, as in the paper",
@@ -22,18 +22,23 @@ BATCHES = {
 }
 
 
+def label_of(batch: str) -> str:
+    """Return the name of the runs that see such batches."""
+    return MODEL if batch == "full" else f"{MODEL}-{batch}"
+
+
 def main() -> None:
     given = parse_arguments(__doc__ or "")
-    wanted = [b for b in BATCHES if not given.only or f"{MODEL}-{b}" in given.only]
+    wanted = [b for b in BATCHES if not given.only or label_of(b) in given.only]
     for batch in () if given.print else wanted:
         for seed in range(given.seeds):
+            sampled = {} if batch == "full" else {"batch": batch, **TRAINING}
             found = runs.ensure(
                 "ml-100k", "u1", MODEL, seed, given.device, again=given.again, folder=given.out,
-                label=f"{MODEL}-{batch}", batch=batch, batch_cells=CELLS,
-                **{"steps": STEPS, **given.changed},
+                label=label_of(batch), **{**sampled, **given.changed},
             )  # fmt: skip
             print(f"{batch} seed {seed}: RMSE {found['rmse']:.4f}", flush=True)
-    rows = [Row(title, [], f"{MODEL}-{batch}") for batch, title in BATCHES.items()]
+    rows = [Row(title, [], label_of(batch)) for batch, title in BATCHES.items()]
     rows += [Row("empirical-Bayes bias", [], "bias"), Row("Bayesian MF", [], "bmf")]
     columns = [
         Column("test", "ml-100k", ("u1",)),

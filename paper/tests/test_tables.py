@@ -17,7 +17,7 @@ from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.distributions import Normal
 from exchangeable.values.scale import Scale
 from paper.figures import new_members, sampling
-from paper.lib import methods, problems, runs, transferred
+from paper.lib import methods, problems, runs, transferred, watched
 from paper.lib.command import run_command
 from paper.lib.problems import Problem
 from paper.lib.tables import Column, Row, figure, format_table, run_missing
@@ -315,3 +315,23 @@ def test_weights_are_loaded_once_for_all_shares(weights, monkeypatch):
         found = new_members.run(small(), share, "ours-transferred", 0, "cpu", **TRANSFERRED)
         assert 0 < found["rmse"] < 3
     assert loaded == list(weights.iterdir())
+
+
+def test_a_watched_run_is_the_same_run_with_errors_on_test_cells_beside(monkeypatch):
+    """Looking at test cells changes nothing, and the errors that are noted are those of the run."""
+    monkeypatch.setitem(watched.MEMBERS, "small", (8, 8))
+    problem, quick = small(), {**QUICK, "encoder": (8, 4), "decoder": (8,), "steps": 12}
+    made = methods.deep("factorized-released", problem, 0, **quick)
+    found, model = watched.watched_run(problem, made, "a", 0, "cpu")
+    plain = runs.run(problem, "a", "factorized-released", 0, **quick)
+    assert found["rmse"] == pytest.approx(plain["rmse"], abs=1e-7)
+    assert found["validation"] == pytest.approx(plain["validation"], abs=1e-7)
+    steps, _, tests = zip(*found["watched"], strict=True)
+    assert list(steps) == list(range(13))
+    assert found["rmse_by_test"] == min(tests)
+    assert tests[found["best_step"]] == pytest.approx(found["rmse"], abs=1e-4)
+    assert found["rmse_by_test"] <= found["rmse"] + 1e-5
+    drawn = watched.drawn_first(problem, problem.tests["a"], 0)
+    assert 0.95 <= len(drawn) / len(problem.tests["a"]) <= 1
+    assert np.isfinite(found["rmse_sampled"])
+    assert not model.training

@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import pickle
+import re
 import subprocess
 import sys
 
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 
 from exchangeable.cli import app
 from exchangeable.cli.output import with_options
+from exchangeable.errors import Failed, InputError, InputWarning, Note, option, where_offered
 
 CSV = "user;film;rating\nann;Heat;3,5\nann;Big;4\nbob;Heat;2\nbob;Big;NA\n"
 
@@ -118,16 +121,37 @@ def test_a_misspelt_word_is_followed_by_the_closest_one(here, arguments, message
 
 
 @pytest.mark.parametrize(
-    ("message", "written"),
+    ("message", "python", "command"),
     [
-        ("choose axes=('user', 'a tag'), or", "choose --axes 'user,a tag', or"),
-        ("choose all=True for every cell", "choose --all for every cell"),
-        ("raise limit=, or queries=", "raise --limit, or --queries"),
-        ("batch='uniform' with batch_cells=20000)", "--batch uniform with --batch-cells 20000)"),
-        ("line 2: this is 'value=3'", "line 2: this is 'value=3'"),
-        ("axes=('a(b)', 'c') takes", "axes=('a(b)', 'c') takes"),
-        ("missing='it\\'s \"x\"' reads", "--missing 'it'\"'\"'s \"x\"' reads"),
+        (
+            f"choose {option('axes', ('user', 'a b'))}, or",
+            "axes=('user', 'a b')",
+            "--axes 'user,a b'",
+        ),
+        (f"choose {option('all', True)} for all", "all=True", "--all"),
+        (f"raise {option('limit')}, or another", "limit=", "--limit"),
+        (f"({option('batch_cells', 20000)})", "batch_cells=20000", "--batch-cells 20000"),
+        (f"takes {option('axes', ('a(b)', 'c'))}", "axes=('a(b)', 'c')", "--axes 'a(b),c'"),
+        (f"{option('missing', 'it is')} reads", "missing='it is'", "--missing 'it is'"),
+        ("line 2: this is value=3, axes=('a', 'b')", "value=3, axes=('a', 'b')", None),
+        (f"missing {option('missing', chr(0xFDD1))}", "missing='\\ufdd1'", "--missing ''"),
     ],
 )
-def test_keyword_arguments_in_errors_become_options(message, written):
-    assert with_options(message) == written
+def test_options_in_errors_and_notes_are_named_as_where_they_are_read(message, python, command):
+    for kind in (
+        InputError,
+        Failed,
+        InputWarning,
+        Note,
+        lambda text: pickle.loads(pickle.dumps(InputError(text))),
+    ):
+        named = kind(message)
+        assert python in str(named)
+        assert with_options(named) == str(named).replace(python, command or python)
+        assert not re.search("[\ufdd0-\ufdd3]", str(named))
+
+
+def test_what_is_not_offered_is_left_out():
+    note = Note(f"nothing to fill{where_offered('; choose ' + option('unheard_of', 3))}.")
+    assert note == "nothing to fill; choose unheard_of=3."
+    assert with_options(note) == "nothing to fill."

@@ -312,7 +312,7 @@ READ = {
         "a b,c d\ne f,g h\n",
         {},
         {("a b", "c d"): 1, ("e f", "g h"): 1},
-        None,
+        "the first line, 'a b, c d', is read as a row; header=True takes it for titles",
     ),
     "a blank after every comma": (
         "a.csv",

@@ -431,7 +431,7 @@ def test_a_file_waits_while_the_service_is_busy_with_others(browser, service, tm
     _, path = wide_file(tmp_path)
     with opened(browser, service, path="#own") as page:
         busy = {"status": 503, "json": {"error": "too many uploads are in progress: try again"}}
-        page.expected.add("/columns?likes=false&duplicates=error")
+        page.expected.add("/columns?likes=false&duplicates=error&wording=fields")
         page.route("**/v1/columns?*", lambda route: route.fulfill(**busy), times=1)
         page.set_input_files("#file", path)
         page.locator("#complete:enabled").wait_for()

@@ -81,6 +81,21 @@ def test_a_full_disk_is_reported_before_and_after_a_write_failed(ready, engine, 
     assert ready() == (200, [])
 
 
+@pytest.mark.parametrize("missing", ["exchangeable_changes", "exchangeable_cells_1"])
+def test_it_is_not_ready_while_the_log_or_the_cells_cannot_be_written_to(ready, engine, missing):
+    def rename(before, after):
+        with engine.store.engine.begin() as connection:
+            connection.execute(sa.text(f"ALTER TABLE {before} RENAME TO {after}"))
+
+    rename(missing, "elsewhere")
+    with pytest.raises(Failed, match="cannot be written to"):
+        engine.store.put(CELL)
+    for _ in range(2):  # a check that succeeds would end the doubt
+        assert "database" in ready()[1]
+    rename("elsewhere", missing)
+    assert "database" not in ready()[1]
+
+
 def test_a_refresh_that_is_overdue_is_reported(ready, engine, monkeypatch):
     monkeypatch.setattr(refresher, "MAX_LAG_SECONDS", 0.0)
     engine.refresher.read_seconds = 0.0

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -82,6 +83,13 @@ def test_members_are_found_by_what_their_labels_hold(client):
     cells = [one["cells"] for one in found["members"]]
     assert cells == sorted(cells, reverse=True)
     assert client.get("/v1/members").json()["axis"] == "member"
+
+
+@pytest.mark.parametrize("source", ["/srv/secret/films.csv", r"C:\secret\films.csv", "films.csv/"])
+def test_folders_of_the_source_are_not_shown(client, engine, source):
+    engine.store._facts = replace(engine.store.facts, source=source)
+    assert client.get("/v1/model").json()["source"] == "films.csv"
+    assert client.get("/v1/tables").json()["tables"][0]["source"] == "films.csv"
 
 
 def test_the_model_health_and_metrics_tell_how_it_stands(client):

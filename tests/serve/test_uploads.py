@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -78,6 +80,39 @@ def test_texts_that_are_small_in_the_file_alone_are_refused(client, stored):
         answer = client.post(path, content=buffer.getvalue())
         assert answer.status_code == 422
         assert "at most 256 MB uncompressed, but has 4,0" in answer.json()["error"]
+
+
+IMPORTS = """
+import importlib, io, sys
+import polars as pl
+from exchangeable.data.options import TableOptions
+from exchangeable.serve import sandbox
+for name in sandbox.modules():
+    importlib.import_module(name)
+before = set(sys.modules)
+from exchangeable.serve.limits import Limits
+from exchangeable.serve.upload_process import Task, _respond
+from exchangeable.serve.uploads import Upload
+frame = pl.DataFrame({"user": [n % 7 for n in range(40)], "film": [n // 7 for n in range(40)]})
+frame = frame.with_columns(film="f" + pl.col("film").cast(pl.String))
+rated = frame.with_columns(rating=pl.int_range(40) % 5, day=pl.lit("2024-01-02"))
+rated = rated.with_columns(rating=pl.when(pl.int_range(40) > 3).then("rating"))
+parquet = io.BytesIO()
+rated.write_parquet(parquet)
+wide = rated.pivot("film", index="user", values="rating")
+contents = [rated.write_csv().encode(), rated.write_csv().encode("utf-16"), parquet.getvalue(),
+            rated.write_json().encode(), frame.write_csv().encode(), wide.write_csv().encode()]
+for content in contents:
+    for kind in ("columns", "look", "complete"):
+        task = Task(kind, TableOptions(), every=True)
+        assert list(_respond(Upload(content, task.options), task, Limits()))
+print(sorted(name for name in set(sys.modules) - before if name.startswith("exchangeable")))
+"""
+
+
+def test_everything_is_imported_before_the_first_file():
+    ended = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
+    assert (ended.stdout, ended.returncode) == ("[]\n", 0), ended.stderr
 
 
 def test_a_file_is_looked_at(client):

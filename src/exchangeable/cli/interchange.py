@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from exchangeable.cli.options import Force
+from exchangeable.cli.options import Encoding, Force
 from exchangeable.cli.output import check_writable, report_errors
+from exchangeable.data.options import TableOptions
 from exchangeable.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def import_table(
     duplicates: Annotated[
         str, typer.Option(help="Value of a cell that the file has more than once, as elsewhere.")
     ] = "error",
+    encoding: Encoding = None,
 ) -> None:
     """Add the cells of a file to a table, or replace their values: all of them, or none.
 
@@ -66,7 +68,8 @@ def import_table(
 
     with _open(db, table) as store:
         chosen: Any = duplicates  # which reading the file checks
-        options = interchange.import_options(store.facts, chosen)
+        given = TableOptions(duplicates=chosen, encoding=encoding)
+        options = interchange.import_options(store.facts, given)
         rows = interchange.table_rows(store.facts, table_from_file(str(file), options))
         version, number = store.load(rows)
     typer.echo(f"{store.name}: {number:,} cells written, version {version}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import os
-import re
 import shlex
 import sys
 import time
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import typer
 
 from exchangeable.data.options import TableOptions
-from exchangeable.errors import Failed, InputError, InputWarning
+from exchangeable.errors import Failed, InputError, InputWarning, word
 from exchangeable.runtime.files import whole_file
 from exchangeable.runtime.progress import SILENT, Progress, progress_lines
 
@@ -48,9 +46,7 @@ _OPTIONS = {
     "batch_cells": "batch-cells",
     "token": "token-file",
 }
-"""Options by the name of the keyword argument that they stand for."""
-_LITERAL = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\([^()]*\)|True|-?\d+"
-_KEYWORD = re.compile(rf"(?<![\w'\".])({'|'.join(_OPTIONS)})=({_LITERAL}|(?=[\s.,;:)]|$))")
+"""Options of commands by the name of the argument in Python."""
 _UNEXPECTED = "this is a bug in exchangeable: set EXCHANGEABLE_TRACE=1 to see where"
 
 
@@ -65,7 +61,7 @@ class Output:
         self.silent = processes is not None and not processes.first
         self.facts: dict[str, Any] = {}
 
-    def line(self, *lines: str) -> None:
+    def line(self, *lines: object) -> None:
         """Print lines at once, unless the output is JSON."""
         if not self.as_json and not self.silent:
             for line in lines:
@@ -86,8 +82,8 @@ class Output:
             yield
         for warning in caught:
             if issubclass(warning.category, InputWarning):
-                self.line(str(warning.message))
-                self.fact(warnings=[*self.facts.get("warnings", ()), str(warning.message)])
+                self.line(warning.message)
+                self.fact(warnings=[*self.facts.get("warnings", ()), warning.message])
             else:
                 warnings.warn_explicit(
                     warning.message, warning.category, warning.filename, warning.lineno
@@ -105,31 +101,29 @@ class Output:
 
 
 def print_error(error: object) -> None:
-    typer.echo(f"error: {with_options(' '.join(str(error).split()))}", err=True)
+    typer.echo(f"error: {' '.join(with_options(error).split())}", err=True)
 
 
-def with_options(message: str) -> str:
-    """Write the keyword arguments that an error or a note names as options of the command.
+def with_options(message: object) -> str:
+    """Write an error, a warning or a note with the command's options.
 
-    >>> with_options("if 'tag' is an axis, choose axes=('user', 'tag'); value= names the values")
-    "if 'tag' is an axis, choose --axes user,tag; --value names the values"
+    >>> from exchangeable.errors import Note, option
+    >>> with_options(Note(f"if 'tag' is an axis, choose {option('axes', ('user', 'tag'))}"))
+    "if 'tag' is an axis, choose --axes user,tag"
     """
-    return _KEYWORD.sub(_write_option, message)
+    return word(message, _word_option)
 
 
-def _write_option(keyword: re.Match[str]) -> str:
-    option = f"--{_OPTIONS[keyword[1]]}"
-    if not keyword[2]:
-        return option
-    try:
-        argument = ast.literal_eval(keyword[2])
-    except (SyntaxError, ValueError):  # a label with brackets or quotes
-        return keyword[0]
-    if argument is True:
-        return option
-    words = argument if isinstance(argument, tuple) else (argument,)
-    text = ",".join(map(str, words))
-    return f"{option} {shlex.quote(text)}"
+def _word_option(name: str, value: Any) -> str | None:
+    if name not in _OPTIONS:
+        return None
+    words = f"--{_OPTIONS[name]}"
+    if value is None or value is True:
+        return words
+    if value is False:
+        return f"--no-{_OPTIONS[name]}"
+    texts = value if isinstance(value, tuple) else (value,)
+    return f"{words} {shlex.quote(','.join(map(str, texts)))}"
 
 
 def report_errors(command: Callable[P, R]) -> Callable[P, R]:

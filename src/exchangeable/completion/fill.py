@@ -26,7 +26,7 @@ from exchangeable.data.queries import read_queries
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary, recode_cells
 from exchangeable.data.wide import WideForm
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option, where_offered
 from exchangeable.predictors.base import COVERAGE, MEAN, interval_ends, predict_chunks
 from exchangeable.runtime.progress import SILENT, Progress
 
@@ -112,8 +112,9 @@ class FillRequest:
             return cls._every(table, limit)
         if len(table.values) == len(table):
             raise InputError(
-                "nothing to fill: every row has a value; choose all=True for every cell, or name "
-                "cells of your own with queries="
+                "nothing to fill: every row has a value; choose "
+                f"{option('all', True)} for every cell"
+                + where_offered(f", or name cells of your own with {option('queries')}")
             )
         # In as few bytes as they need, so that the table may go.
         kinds = [np.min_scalar_type(size) for size in table.shape]
@@ -128,8 +129,10 @@ class FillRequest:
         size, shape = math.prod(table.shape), table.shape
         if size > limit:
             raise InputError(
-                f"at most {limit:,} cells are written, but the table has {size:,}; raise "
-                f"limit=, or name the cells with queries="
+                f"at most {limit:,} cells are written, but the table has {size:,}"
+                + where_offered(
+                    f"; raise {option('limit')}, or name the cells with {option('queries')}"
+                )
             )
         values = np.full(size, np.nan)
         observed = table.is_observed

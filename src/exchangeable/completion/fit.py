@@ -21,7 +21,7 @@ from exchangeable.data.features import TableFeatures, with_described_members
 from exchangeable.data.joint import mirrored, share_features
 from exchangeable.data.negatives import observed_cells, ranked_cells
 from exchangeable.data.table import Table
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option
 from exchangeable.predictors.base import Predictor
 from exchangeable.predictors.baseline import fit_baseline
 from exchangeable.predictors.literal import predictor_of
@@ -159,10 +159,10 @@ def fit(request: FitRequest) -> Fitted:
     if is_ranked(table, request.model):
         return _fit_ranking(request, table)
     if request.model in RANKERS:
+        advice = f"; {option('scale', 'positives')} takes every cell as one"
         raise InputError(
             f"{request.model} ranks positives of two axes, but this table has {table.order} and "
-            f"{table.scale}"
-            + ("" if table.order != 2 else "; scale='positives' takes every cell as one")
+            f"{table.scale}{advice if table.order == 2 else ''}"
         )
     cells, notes = observed_cells(table, request.seed)
     members = TableFeatures.of(table, request.features)
@@ -198,8 +198,8 @@ def _find_units(request: FitRequest, table: Table, cells: Cells) -> Units:
         return find_units(None, cells) if suited else Units()
     if cells.scale.kind != "real":
         raise InputError(
-            f"units are chosen for real numbers, but these are {cells.scale}; with scale='real' "
-            f"they are read as such"
+            f"units are chosen for real numbers, but these are {cells.scale}; with "
+            f"{option('scale', 'real')} they are read as such"
         )
     if asked in ("plain", "log"):
         return find_units((cast(UnitsKind, asked), 0), cells)

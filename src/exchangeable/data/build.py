@@ -37,7 +37,7 @@ from exchangeable.data.wide import (
     may_be_wide,
     starts_wide,
 )
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option, where_offered
 from exchangeable.files import bad_lines, text, text_parser
 from exchangeable.files.encoding import to_utf8
 from exchangeable.files.parquet import is_parquet, read_start, read_whole
@@ -216,10 +216,13 @@ def _numerals(name: str, roles: Roles, options: TableOptions, *, titled: bool) -
     if not roles.value_is_guessed or roles.value is None:
         return numerals
     axes = (*roles.axes, roles.value)
-    advice = f"axes={axes} takes it for an axis, value= names another value"
+    advice = f"{option('axes', axes)} takes it for an axis, {option('value')} names another value"
     if not titled:
         numbers = tuple(roles.columns.index(axis) + 1 for axis in axes)
-        advice = f"header=True takes the first line for titles, axes={numbers} it for an axis"
+        advice = (
+            f"{option('header', True)} takes the first line for titles, "
+            f"{option('axes', numbers)} it for an axis"
+        )
     return replace(numerals, advice=advice)
 
 
@@ -289,7 +292,8 @@ def _build(
         from_text = columns.file is not None
         vocabularies, index = share_vocabulary(vocabularies, index, from_text=from_text)
     suspected = suspect_wide(roles, options, vocabularies, columns.rows)
-    advice = f"{WIDE_CASE}, choose wide=True, otherwise " if suspected else ""
+    wide = where_offered(f"{WIDE_CASE}, choose {option('wide', True)}, otherwise ")
+    advice = wide if suspected else ""
     rows, source, values, merge_notes = merge_duplicates(
         columns, others, index, values, vocabularies, duplicates, advice
     )
@@ -318,7 +322,7 @@ def _build(
     skipped = (f"{format_count(file.bad, 'bad line')} skipped",) if file and file.bad else ()
     notes = (*(file.notes if file else ()), *numerals.notes, *skipped, *merge_notes)
     if suspected:
-        notes = (f"{WIDE_CASE}, wide=True reads them all", *notes)
+        notes = (f"{WIDE_CASE}, {option('wide', True)} reads them all", *notes)
     return replace(table, found=(str(roles), *notes, *doubt_table(table, roles), table.summary()))
 
 

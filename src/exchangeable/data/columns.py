@@ -17,7 +17,7 @@ from exchangeable.arrays.cells import Floats, Index
 from exchangeable.data.frames import times_of
 from exchangeable.data.numerals import Numerals
 from exchangeable.data.vocabulary import Vocabulary, missing_labels
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option, where_offered
 from exchangeable.files import bad_lines, parquet
 from exchangeable.files.source import Source
 from exchangeable.files.text import TextFile
@@ -92,8 +92,11 @@ class Columns:
             if missing.any():
                 where = self.where(start + int(missing.argmax()))
                 raise InputError(
-                    f"{self.name}: {where}: a label is needed in {axis!r}, but it is empty; "
-                    f"axes= names other columns, and wide=True reads one for each member"
+                    f"{self.name}: {where}: a label is needed in {axis!r}, but it is empty"
+                    + where_offered(
+                        f"; {option('axes')} names other columns, and {option('wide', True)} reads "
+                        f"one for each member"
+                    )
                 )
             block_vocabulary, codes = Vocabulary.of(block, out[start : start + len(block)])
             if vocabulary is None:

@@ -14,7 +14,7 @@ from exchangeable.data.numerals import Numerals
 from exchangeable.data.options import TableOptions
 from exchangeable.data.table import Table
 from exchangeable.data.vocabulary import Vocabulary
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option, where_offered
 from exchangeable.files.column_names import MEMBER_NAMES, POSSIBLE_VALUE_NAMES
 from exchangeable.runtime.phrases import format_count
 
@@ -67,11 +67,16 @@ def doubt_table(table: Table, roles: Roles) -> tuple[str, ...]:
     value, columns = roles.value, roles.columns
     doubtful = value is not None and value.strip().lower() in DOUBTFUL_VALUE_NAMES
     if doubtful and columns.index(value) < max(columns.index(axis) for axis in roles.axes):
-        notes.append(f"{value!r} is taken for the value by its title; value= names another")
+        notes.append(
+            f"{value!r} is taken for the value by its title; {option('value')} names another"
+        )
     if value is not None and look_like_times(table.values):
         notes.append(
-            f"all values look like times, such as {np.fmin.reduce(table.values):.0f}; "
-            f"time={value!r} takes them for times, and value= names the values"
+            f"all values look like times, such as {np.fmin.reduce(table.values):.0f}"
+            + where_offered(
+                f"; {option('time', value)} takes them for times, and {option('value')} names the "
+                f"values"
+            )
         )
     notes += [*_doubt_marks(table.values), *_doubt_blanks(table), *_doubt_axes(table)]
     return tuple(notes)
@@ -134,9 +139,10 @@ def _doubt_marks(values: Floats) -> list[str]:
         rest = values[(values != mark) & ~np.isnan(values)] if mark in marks else values[:0]
         if len(rest) and _is_far(mark, rest):
             count = format_count(int(np.count_nonzero(values == mark)), "value")
+            missing = option("missing", int(mark) if mark % 1 == 0 else mark)
             notes.append(
-                f"{count} of {mark:g} among values from {rest.min():g} to {rest.max():g}: if that "
-                f"is a missing value, missing={mark:g} reads it so"
+                f"{count} of {mark:g} among values from {rest.min():g} to {rest.max():g}"
+                + where_offered(f": if that is a missing value, {missing} reads it so")
             )
     return notes
 
@@ -178,7 +184,8 @@ def _doubt_axes(table: Table) -> list[str]:
     if table.order < 2 or len(table.values) < MIN_SINGLE_CELLS:
         return []
     return [
-        f"every member of {axis!r} has one cell, as if it numbered the rows; axes= names others"
+        f"every member of {axis!r} has one cell, as if it numbered the rows; "
+        f"{option('axes')} names others"
         for axis, size in zip(table.axes, table.shape, strict=True)
         if size == len(table.values)
     ]

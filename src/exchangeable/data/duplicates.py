@@ -15,7 +15,7 @@ from exchangeable.data.frames import parse_times
 from exchangeable.data.options import Duplicates
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.vocabulary import Vocabulary
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option, where_offered
 from exchangeable.runtime.phrases import format_count
 
 Rows = NDArray[np.int64] | slice
@@ -54,10 +54,11 @@ def merge_duplicates(
         labels = [v.decode(index[row : row + 1, a])[0] for a, v in enumerate(vocabularies)]
         advice = _axis_advice(others, [v.labels.name for v in vocabularies], rows, key) or advice
         choices = (
-            "duplicates= merges them by mean, last, first, max, sum or count (how often each comes)"
+            f"{option('duplicates')} merges them by mean, last, first, max, sum or count (how "
+            f"often each comes)"
         )
         if (values[rows] == 1).all():  # pairs without a value, for one
-            choices += "; scale='positives' beside it keeps a ranking"
+            choices += where_offered(f"; {option('scale', 'positives')} beside it keeps a ranking")
         raise InputError(
             f"{columns.name}: {columns.where(row)}: every cell may come once, but "
             f"{tuple(labels)} comes again; {advice}{choices}"
@@ -95,7 +96,9 @@ def _axis_advice(others: OtherColumns, axes: Sequence[str], rows: Index, key: pl
         column = frame[name]
         apart = pl.DataFrame([key, column.rename("label")]).is_unique().all()
         if apart and not column.null_count() and parse_times(column) is None:
-            return f"if {name!r} is an axis, choose axes={(*axes, name)}, otherwise "
+            return where_offered(
+                f"if {name!r} is an axis, choose {option('axes', (*axes, name))}, otherwise "
+            )
     return ""
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from exchangeable.arrays.cells import Index
 from exchangeable.data.options import TableOptions
 from exchangeable.data.vocabulary import column_of
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option
 from exchangeable.files.titles import check_titles
 
 MIN_AXES = 2
@@ -194,7 +194,10 @@ def with_values(
     axes = tuple(c for c in frame.columns if c != same) if options.axes is None else options.axes
     if same is not None and options.value is None:
         column = column.rename(same)
-    note = f"{same!r} holds the values once more, and is not taken for an axis; axes= names all"
+    note = (
+        f"{same!r} holds the values once more, and is not taken for an axis; "
+        f"{option('axes')} names all"
+    )
     notes = () if same is None else (note,)
     return frame.with_columns(column), replace(options, axes=axes, value=column.name), notes
 

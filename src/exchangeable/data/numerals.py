@@ -13,7 +13,7 @@ import polars as pl
 
 from exchangeable.data.frames import parse_dates
 from exchangeable.data.options import TableOptions
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option, where_offered
 from exchangeable.files.value_words import (
     MINUS,
     MISSING_WORDS,
@@ -111,8 +111,8 @@ class Numerals:
             )
         if column.dtype.is_temporal():
             raise InputError(
-                f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}; "
-                f"time={column.name!r} takes it for times, and value= names the values"
+                f"{name}: numbers are needed in {column.name!r}, but it holds {column.dtype}"
+                + _advise_times(column.name)
             )
         if not column.dtype.is_numeric() and column.dtype not in (pl.Boolean, pl.Null):
             raise InputError(
@@ -202,28 +202,33 @@ class Numerals:
         if _THOUSANDS.fullmatch(stripped):
             marks = re.findall("[,.]", stripped)
             doubt = self.decimal is None and len(marks) == 1
-            other = (
-                f", or choose decimal={marks[0]!r} if it is {stripped.replace(',', '.')}"
-                if doubt
-                else ""
-            )
-            return f"; write it without thousands separators{other}"
+            number = stripped.replace(",", ".")
+            other = f", or choose {option('decimal', marks[0])} if it is {number}" if doubt else ""
+            return f"; write it without thousands separators{where_offered(other)}"
         if self.decimal == "," and "." in stripped:
             return "; the decimal mark is a comma"
         if re.match(_COMMA, stripped):
-            return "; decimal=',' reads decimal commas"
+            return where_offered(f"; {option('decimal', ',')} reads decimal commas")
         if parse_dates(pl.Series([stripped])) is not None:
-            return f"; time={column!r} takes it for times, and value= names the values"
+            return _advise_times(column)
         if WITH_UNIT.fullmatch(stripped):
             return "; write the number without its unit or sign"
         truths = {str(word).strip().lower() for word in words} <= OTHER_TRUTH_WORDS
         if truths and len(words) in (1, 2):
             return f"; write 1 and 0 in the place of {_list([repr(word) for word in words])}"
         if words and self.advice:
-            return f"; {self.advice}"
+            return where_offered(f"; {self.advice}")
         if re.search("[0-9]", stripped):
             return "; write a plain number"
-        return f"; missing={stripped!r} reads it as missing" if len(stripped) <= 20 else ""
+        advice = where_offered(f"; {option('missing', stripped)} reads it as missing")
+        return advice if len(stripped) <= 20 else ""
+
+
+def _advise_times(column: str) -> str:
+    """What to do about a column of times where numbers are needed."""
+    return where_offered(
+        f"; {option('time', column)} takes it for times, and {option('value')} names the values"
+    )
 
 
 def _has_decimal_commas(text: pl.Series) -> bool:

@@ -35,7 +35,7 @@ def read_queries(
     try:
         columns = table.label_columns(frame)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {error.template}") from None
     if not len(frame):
         raise InputError(f"{path}: rows are needed, but there are none")
     labels = frame.select(pl.col(c).alias(a) for c, a in zip(columns, table.axes, strict=True))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option
 
 if TYPE_CHECKING:
     from exchangeable.data.table import Table
@@ -114,7 +114,8 @@ def by_time(table: Table, *, test: float = 0.1, validation: float = 0.0) -> Spli
     _check_shares(test=test, validation=validation)
     if table.times is None:
         raise InputError(
-            "a split by time needs a time column, but the table has none; time= names it"
+            f"a split by time needs a time column, but the table has none; {option('time')} "
+            f"names it"
         )
     times = table.times[table.is_observed]
     if np.isnan(times).any():

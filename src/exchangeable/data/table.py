@@ -24,7 +24,7 @@ from exchangeable.data.options import Duplicates as Duplicates
 from exchangeable.data.options import TableOptions, missing_texts
 from exchangeable.data.other_columns import OtherColumns
 from exchangeable.data.vocabulary import Vocabulary
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, Note
 from exchangeable.runtime.cache import cached_property
 from exchangeable.runtime.phrases import format_count
 from exchangeable.values.scale import Kind, Scale
@@ -70,6 +70,9 @@ class Table:
     """The form of the input, if it had a column for each member of the second axis."""
     categories: Mapping[str, pl.DataType] = field(default_factory=dict, repr=False)
     """Types of label columns that came as categories; labels are texts here."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "found", tuple(map(Note, self.found)))
 
     @staticmethod
     def read(

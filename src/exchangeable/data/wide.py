@@ -17,7 +17,7 @@ from exchangeable.data.numerals import Numerals
 from exchangeable.data.options import TableOptions
 from exchangeable.data.table import free_name
 from exchangeable.data.vocabulary import Vocabulary
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option
 from exchangeable.files.column_names import KNOWN_NAMES
 from exchangeable.runtime.phrases import format_count
 
@@ -96,7 +96,8 @@ def may_be_wide(columns: Sequence[str], options: TableOptions, *, titled: bool) 
     several = options.axes is not None and len(options.axes) > 1
     if options.wide and (several or options.value is not None or options.time):
         raise InputError(
-            "a wide table has one column of labels, which axes= names, and none of values or times"
+            f"a wide table has one column of labels, which {option('axes')} names, and none of "
+            f"values or times"
         )
     named = options.axes is not None or options.value is not None or bool(options.time)
     if options.wide is not None:
@@ -185,8 +186,8 @@ def _find_form(
             row = int(again.arg_max() or 0)
             raise InputError(
                 f"{name}: rows of a wide table need labels that differ, but {label!r} of row "
-                f"{row + 1} is {frame[label][row]!r}, which is missing or comes again; axes= names "
-                f"another column of labels"
+                f"{row + 1} is {frame[label][row]!r}, which is missing or comes again; "
+                f"{option('axes')} names another column of labels"
             )
     for column in others:
         first = bad[column][0] if column in bad else None

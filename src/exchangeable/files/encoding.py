@@ -6,7 +6,7 @@ import codecs
 import re
 from encodings.aliases import aliases
 
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option
 from exchangeable.files.source import Source, read_all, read_start
 from exchangeable.runtime.phrases import did_you_mean
 
@@ -62,7 +62,7 @@ def _not_utf8(name: str, content: bytes, position: int) -> InputError:
     encoding = "cp1252" if re.search(rb"[\x80-\x9f]", content) else "latin-1"
     return InputError(
         f"{name}: line {line}: text must be UTF-8, but this is not; convert the file, or choose "
-        f"encoding={encoding!r}, which reads most Western ones"
+        f"{option('encoding', encoding)}, which reads most Western ones"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from itertools import pairwise
 
 from exchangeable.files.column_names import KNOWN_NAMES
@@ -31,6 +32,31 @@ def looks_like_header(rows: list[list[str]]) -> bool:
         _is_title(rows[0][column], [row[column].strip().lower() for row in below])
         for column in columns
     )
+
+
+def is_above_labels(rows: list[list[str]]) -> bool:
+    """Whether a first line of texts comes once above labels that all come several times.
+
+    So it is in a file of pairs that is sorted by members with several pairs each. The labels of the
+    last line may go on after the sample.
+    """
+    below = [row for row in rows[1:] if len(row) == len(rows[0])]
+    columns = list(zip(*below, strict=True))
+    if not may_be_titles(rows[0]) or any(
+        title in column for title, column in zip(rows[0], columns, strict=False)
+    ):
+        return False
+    for column in columns:
+        counts = Counter(column)
+        counts.pop(column[-1])
+        if len(counts) >= 3 and min(counts.values()) >= 2:
+            return True
+    return False
+
+
+def may_be_titles(fields: list[str]) -> bool:
+    """Whether all fields of a line are texts, so that it may be titles or a row."""
+    return not any(not f.strip() or _is_numeral(f) or _DATE.match(f) for f in fields)
 
 
 def _numbers_columns(rows: list[list[str]]) -> bool:

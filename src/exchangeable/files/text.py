@@ -9,12 +9,12 @@ import csv
 import io
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option
 from exchangeable.files.column_names import KNOWN_NAMES
 from exchangeable.files.comments import (
     BLANKS,
@@ -24,7 +24,7 @@ from exchangeable.files.comments import (
     leading_comments,
 )
 from exchangeable.files.encoding import decode, decode_start
-from exchangeable.files.header import looks_like_header
+from exchangeable.files.header import is_above_labels, looks_like_header, may_be_titles
 from exchangeable.files.source import MAX_START, START, Source, read_all, read_start
 from exchangeable.files.titles import check_titles
 from exchangeable.runtime.phrases import format_count
@@ -117,12 +117,31 @@ def detect_layout(
         lines[:0] = comments[skipped.leading :]
     rows = [_fields(line, used) for line in lines[:_SAMPLE]]
     titled = header
+    doubt: tuple[str, ...] = ()
     if titled is None:
         named = any(title.strip() in titles for title in rows[0])
         titled = named or skipped.title or looks_like_header(rows)
+        if not titled and len(rows) > 1 and may_be_titles(rows[0]):
+            titled = is_above_labels(rows)
+            doubt = _doubt_header(rows[0], titled)
     columns = _titles(name, rows, lines[0], first) if titled else _numbered(len(rows[0]))
     padded = used in _PADDED and _are_padded(lines[:_SAMPLE], used)
-    return _rewrite(name, source, used, titled, tuple(columns), skipped, padded)
+    file = _rewrite(name, source, used, titled, tuple(columns), skipped, padded)
+    return replace(file, notes=(*doubt, *file.notes))
+
+
+def _doubt_header(fields: list[str], titled: bool) -> tuple[str]:
+    """Say how a first line of texts was read, which may be titles or a row."""
+    line = ", ".join(fields)
+    shown = repr(line if len(line) <= 40 else f"{line[:40]}...")
+    if titled:
+        return (
+            f"the first line, {shown}, is taken for titles; {option('header', False)} reads it as "
+            f"a row",
+        )
+    return (
+        f"the first line, {shown}, is read as a row; {option('header', True)} takes it for titles",
+    )
 
 
 def _sample_lines(name: str, source: Source) -> tuple[list[str], int]:

@@ -10,7 +10,7 @@ from types import FrameType
 
 import torch
 
-from exchangeable.errors import Failed
+from exchangeable.errors import Failed, option
 
 
 class Interrupted(KeyboardInterrupt):
@@ -59,6 +59,6 @@ def explain_out_of_memory() -> Iterator[None]:
 
 
 _ADVICE = (
-    "out of memory; let a step see fewer cells (batch='uniform' with batch_cells=20000), or take a "
-    "smaller width"
+    f"out of memory; let a step see fewer cells ({option('batch', 'uniform')} with "
+    f"{option('batch_cells', 20000)}), or take a smaller width"
 )

@@ -207,7 +207,7 @@ def model(engine: EngineOfApp, limits: LimitsOfApp) -> schemas.About:
     completer = snapshot.completer
     return schemas.About(
         exchangeable=__version__,
-        source=facts.source,
+        source=facts.source_name,
         model=None if completer is None else completer.model_name_,
         notes=[] if completer is None else list(completer.notes_),
         axes=axes_of(engine),

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from pkgutil import walk_packages
 from typing import Any
 
 from exchangeable.errors import Failed, InputError
@@ -27,6 +28,8 @@ from exchangeable.serve.uploads import NAME, TooLarge
 log = logging.getLogger("exchangeable.serve")
 
 _FORKS = sys.platform == "linux"
+_UNUSED_ROOMS = ("__main__", "cli", "evaluation", "kernels", "serve", "testing")
+"""Rooms that files need nothing of, but for what ``upload_process`` imports itself."""
 _KILLED_FOR_TIME = ("SIGXCPU",)
 _starting = threading.Lock()
 """Held while a process starts: multiprocessing keeps a list of them all."""
@@ -132,5 +135,17 @@ def _context() -> Any:
     if not _FORKS:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", upload_process.__name__])  # once, not in each
+    context.set_forkserver_preload(["__main__", *modules()])  # once, not in each
     return context
+
+
+def modules() -> list[str]:
+    """Modules that the processes of files may need.
+
+    All are imported before the first file: what is imported late may be of another release, if the
+    package is replaced under a running service.
+    """
+    package = sys.modules[__name__.partition(".")[0]]
+    walked = walk_packages(package.__path__, f"{package.__name__}.")
+    needed = (one.name for one in walked if one.name.split(".")[1] not in _UNUSED_ROOMS)
+    return [*needed, upload_process.__name__]

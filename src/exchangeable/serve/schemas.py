@@ -5,6 +5,7 @@ The names of these classes and of their fields are part of the interface: /opena
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -18,6 +19,7 @@ from pydantic import (
 )
 
 from exchangeable.data.options import Duplicates, TableOptions
+from exchangeable.serve.answers.wording import Words
 from exchangeable.serve.monitoring import readiness
 from exchangeable.serve.snapshot import Snapshot, Status
 from exchangeable.serve.upload_process import Task
@@ -279,9 +281,42 @@ class Columns(_Strict):
     table: Described | None
 
 
-class Reading(_Strict):
+class TextFile(_Strict):
+    """Options for reading a text file."""
+
+    encoding: str | None = Field(
+        default=None, max_length=40, description="As in cp1252; UTF-8, or UTF-16 if it is marked."
+    )
+    separator: str | None = Field(
+        default=None, max_length=2, description="Text between two fields of a line, or detected."
+    )
+    decimal: Literal[".", ","] | None = Field(default=None, description="The decimal mark.")
+    missing: list[Annotated[str, Field(max_length=40)]] = Field(
+        default=[], max_length=20, description="Texts for missing values, beside NA, null and ?."
+    )
+    duplicates: Duplicates = Field(
+        default="error", description="Value of a cell that the file has more than once."
+    )
+
+    def options(self) -> TableOptions:
+        return TableOptions(
+            encoding=self.encoding,
+            separator=self.separator,
+            decimal=self.decimal,
+            missing=tuple(self.missing),
+            duplicates=self.duplicates,
+        )
+
+
+class Reading(TextFile):
     """Options for reading a file."""
 
+    header: bool | None = Field(
+        default=None, description="Whether the first line has the titles of the columns."
+    )
+    time: str | None = Field(
+        default=None, max_length=200, description="The column of times; none if empty."
+    )
     axes: str | None = Field(
         default=None, max_length=500, description="Label columns, separated by commas: a,b"
     )
@@ -292,15 +327,24 @@ class Reading(_Strict):
     likes: bool = Field(
         default=False, description="Whether values only say that something happened, how strongly."
     )
-    duplicates: Duplicates = "error"
     all: bool = Field(
         default=False, description="Predict every cell, not only those without a value."
+    )
+    wording: Words = Field(
+        default="parameters",
+        description="Whether errors and notes name parameters of the call or fields of the page.",
     )
 
     def task(self, kind: Literal["complete", "look", "columns"]) -> Task:
         axes = tuple(self.axes.split(",")) if self.axes else None
         scale: Literal["positives"] | None = "positives" if self.likes else None
-        options = TableOptions(
-            axes, self.value, duplicates=self.duplicates, scale=scale, wide=self.wide
+        options = replace(
+            self.options(),
+            axes=axes,
+            value=self.value,
+            time=self.time,
+            header=self.header,
+            scale=scale,
+            wide=self.wide,
         )
-        return Task(kind, options, every=self.all)
+        return Task(kind, options, self.wording, tuple(type(self).model_fields), every=self.all)

@@ -26,7 +26,7 @@ from exchangeable.completion import update
 from exchangeable.completion.completer import Completer
 from exchangeable.completion.fit import check_model
 from exchangeable.data.table import Table
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option
 from exchangeable.predictors.literal import TrainedPredictor
 from exchangeable.predictors.units import unwrapped
 from exchangeable.runtime.folders import MANIFEST
@@ -70,7 +70,7 @@ class Address:
         if not self._is_local and self.token is None and not self.anyone:
             raise InputError(
                 f"at {self.host} anyone could read and change the table: give one with "
-                f"token=, or choose anyone=True to allow it"
+                f"{option('token')}, or choose {option('anyone', True)} to allow it"
             )
 
     @property

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from exchangeable.data.options import TableOptions
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, Wording, word
 from exchangeable.serve import uploads
+from exchangeable.serve.answers.wording import Words, make_wording
 from exchangeable.serve.call import describe_failure
 from exchangeable.serve.limits import Limits
 from exchangeable.storage import interchange
@@ -38,10 +39,18 @@ class Task:
 
     kind: Literal["complete", "look", "columns", "import"]
     options: TableOptions
+    words: Words = "parameters"
+    """What errors and notes name options by."""
+    parameters: tuple[str, ...] = ()
+    """Parameters of the call."""
     every: bool = False
     """Whether to predict every cell."""
     facts: Facts | None = None
     """The table that takes in the cells of the file."""
+
+    @property
+    def wording(self) -> Wording:
+        return make_wording(self.words, self.parameters)
 
 
 def run(connection: Connection, task: Task, limits: Limits) -> None:
@@ -51,7 +60,8 @@ def run(connection: Connection, task: Task, limits: Limits) -> None:
     content = connection.recv_bytes()
     threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
     try:
-        parts = _respond(uploads.Upload(content, task.options), task, limits)
+        upload = uploads.Upload(content, task.options, task.wording)
+        parts = _respond(upload, task, limits)
         first = next(parts, b"")
         _send(connection, {"outcome": "ok"})
         if first:
@@ -61,7 +71,7 @@ def run(connection: Connection, task: Task, limits: Limits) -> None:
         connection.send_bytes(b"")
     except BaseException as error:  # polars' panics are no Exception
         with suppress(OSError):
-            _send(connection, _describe(error))
+            _send(connection, _describe(error, task.wording))
 
 
 def _respond(upload: uploads.Upload, task: Task, limits: Limits) -> Iterator[bytes]:
@@ -83,11 +93,11 @@ def _respond(upload: uploads.Upload, task: Task, limits: Limits) -> Iterator[byt
             yield chunk[start : start + MAX_MESSAGE]
 
 
-def _describe(error: BaseException) -> dict[str, Any]:
+def _describe(error: BaseException, wording: Wording) -> dict[str, Any]:
     """Describe an error to the service: a reason, or where it happened."""
     if isinstance(error, InputError):
         outcome = "too large" if isinstance(error, uploads.TooLarge) else "invalid"
-        return {"outcome": outcome, "reason": str(error)}
+        return {"outcome": outcome, "reason": word(error, wording)}
     if isinstance(error, MemoryError) or any(part in str(error).lower() for part in _NO_MEMORY):
         return {"outcome": "memory"}
     return {"outcome": "failed", **describe_failure(error)}

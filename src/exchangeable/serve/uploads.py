@@ -15,7 +15,7 @@ from exchangeable.data.build import table_from_source
 from exchangeable.data.options import TableOptions
 from exchangeable.data.summary import describe
 from exchangeable.data.table import Table
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, Wording, word
 from exchangeable.files import parquet, text, text_parser
 from exchangeable.files.encoding import to_utf8
 from exchangeable.files.parquet_size import NotParquet, measure
@@ -48,6 +48,8 @@ class Upload:
 
     content: bytes
     options: TableOptions = field(default_factory=TableOptions)
+    wording: Wording = lambda name, value: None
+    """How errors and notes name these options."""
 
     def read_table(self, max_rows: int) -> Table:
         """Read the table, after checks that bound the memory it takes."""
@@ -86,7 +88,8 @@ class Upload:
         frame = read_typed(NAME, content)
         if frame is not None:
             return frame.head(rows)
-        file = text.detect_layout(NAME, content)
+        options = self.options
+        file = text.detect_layout(NAME, content, separator=options.separator, header=options.header)
         start = text_parser.parse_start(file, rows)
         if start is None:
             return pl.DataFrame(schema=dict.fromkeys(file.layout.columns, pl.String))
@@ -162,18 +165,20 @@ def preview(upload: Upload, max_rows: int, seed: int = 0) -> dict[str, Any]:
     if table.order == 2:
         picture = build_picture(completer, (0, 1), choose_members(table, (0, 1)))
     return {
-        **summarise(table),
-        "notes": [note for note in completer.notes_ if note not in table.found],
+        **summarise(table, upload.wording),
+        "notes": [
+            word(note, upload.wording) for note in completer.notes_ if note not in table.found
+        ],
         "model": completer.model_name_,
         "picture": picture,
     }
 
 
-def summarise(table: Table) -> dict[str, Any]:
+def summarise(table: Table, wording: Wording) -> dict[str, Any]:
     """Say what was read, in sentences and in numbers."""
     summary = describe(table)
     return {
-        "found": list(table.found),
+        "found": [word(note, wording) for note in table.found],
         "cells": summary["cells"],
         "without_value": summary["without_value"],
         "axes": [{"name": axis["name"], "members": axis["members"]} for axis in summary["axes"]],
@@ -190,15 +195,16 @@ def read_columns(upload: Upload, max_rows: int) -> dict[str, Any]:
 
     Nothing is completed, so that the columns can be chosen first.
     """
-    problem, table = None, None
+    problem: InputError | None = None
+    table: dict[str, Any] | None = None
     try:
-        table = summarise(upload.read_table(max_rows))
+        table = summarise(upload.read_table(max_rows), upload.wording)
     except InputError as error:
-        problem = str(error)
+        problem = error
     try:
         start = upload.read_start(FIRST_ROWS)
     except InputError as error:  # there are no columns to choose from
-        raise InputError(problem or str(error)) from None
+        raise (problem or error) from None
     titles = start.columns[:MAX_COLUMNS]
     rows = [
         [None if cell is None else str(cell)[:MAX_TEXT] for cell in row]
@@ -208,6 +214,6 @@ def read_columns(upload: Upload, max_rows: int) -> dict[str, Any]:
         "columns": titles,
         "further_columns": len(start.columns) - len(titles),
         "rows": rows,
-        "problem": problem,
+        "problem": None if problem is None else word(problem, upload.wording),
         "table": table,
     }

@@ -63,6 +63,11 @@ class Facts:
         return cls(**{**stored, **lists})
 
     @property
+    def source_name(self) -> str:
+        """The source without its folders, which are no business of clients."""
+        return re.split(r"[/\\]", self.source.rstrip("/\\"))[-1]
+
+    @property
     def scale(self) -> Scale:
         return Scale(self.kind, self.levels)
 

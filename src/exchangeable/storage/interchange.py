@@ -5,28 +5,29 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import IO, Any
 
 import numpy as np
 import polars as pl
 
-from exchangeable.data.options import Duplicates, TableOptions
+from exchangeable.data.options import TableOptions
 from exchangeable.data.table import Table
 from exchangeable.errors import InputError
 from exchangeable.storage.bulk import Row
 from exchangeable.storage.facts import Facts
 
+_PLAIN = TableOptions()
 ROWS_PER_MESSAGE = 80
 """Rows that are sent at once, in at most 1 MiB: labels of 2,000 bytes have up to 12,000 in JSON."""
 
 
-def import_options(facts: Facts, duplicates: Duplicates = "error") -> TableOptions:
+def import_options(facts: Facts, options: TableOptions = _PLAIN) -> TableOptions:
     """Options for reading a file whose columns have the names of a table's own."""
     kind = facts.kind if facts.kind == "positives" else None
-    return TableOptions(
-        facts.axes, facts.value, facts.time or "", duplicates=duplicates, scale=kind
-    )
+    time = facts.time or ""
+    return replace(options, axes=facts.axes, value=facts.value, time=time, scale=kind)
 
 
 def table_rows(facts: Facts, table: Table) -> Iterator[Row]:

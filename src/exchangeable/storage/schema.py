@@ -152,3 +152,15 @@ def heads(connection: Connection) -> list[sa.Row[tuple[int, str, int, str, str]]
 def table_names(connection: Connection) -> list[str]:
     """Names of the tables that a database holds, the first one first."""
     return [head.name for head in heads(connection)]
+
+
+def try_writes(connection: Connection, table_id: int, cells: sa.Table) -> None:
+    """Change nothing in every way that changes of a table do; raise if one of them cannot."""
+    same = sa.update(HEAD).where(HEAD.c.id == table_id).values(version=HEAD.c.version)
+    connection.execute(same)
+    for table in (cells, CHANGES):
+        no_rows = sa.select(table).where(sa.false())
+        connection.execute(sa.insert(table).from_select(list(table.columns), no_rows))
+        unchanged = {column.name: column for column in table.columns}
+        connection.execute(sa.update(table).where(sa.false()).values(unchanged))
+        connection.execute(sa.delete(table).where(sa.false()))

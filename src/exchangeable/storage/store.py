@@ -54,6 +54,7 @@ from exchangeable.storage.schema import (
     new_secret,
     prepare,
     table_names,
+    try_writes,
 )
 
 
@@ -109,9 +110,8 @@ class Store:
     @property
     def location(self) -> str:
         """The file or the URL of the database, without a password."""
-        url = self.engine.url
-        shown = url.difference_update_query(["password"])
-        return str(url.database) if self.engine.dialect.name == "sqlite" else str(shown)
+        shown = self.engine.url.difference_update_query(["password"])
+        return str(shown.database) if self.engine.dialect.name == "sqlite" else str(shown)
 
     @property
     def is_empty(self) -> bool:
@@ -146,7 +146,7 @@ class Store:
             raise Failed("the database cannot be read: its file is gone")
         if self.last_write_failed:
             with self._transaction() as connection:
-                connection.execute(sa.update(HEAD).where(self._own).values(version=HEAD.c.version))
+                try_writes(connection, self.table_id, self.cells)
             return
         try:
             with self.engine.connect() as connection:

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from exchangeable.arrays.array import FeatureTensors
-from exchangeable.errors import InputError
+from exchangeable.errors import InputError, option
 from exchangeable.models.configs import (
     FactorizedConfig,
     ModelConfig,
@@ -74,7 +74,7 @@ class TrainedModel:
         if self.config.joint and not joint:
             raise InputError(
                 "the model was made for joint tables, whose axes are one set, but the axes of this "
-                "one are two: joint=True reads them as one"
+                f"one are two: {option('joint', True)} reads them as one"
             )
         if self.config.order != order:
             raise InputError(

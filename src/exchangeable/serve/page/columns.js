@@ -9,20 +9,29 @@ const DUPLICATES = [
   ["error", "are an error"], ["mean", "get the mean"], ["last", "keep the last value"], ["first", "keep the first value"],
   ["max", "keep the highest value"], ["sum", "get the sum"], ["count", "are counted"],
 ];
+const ENCODINGS = [
+  ["", "UTF-8, or as it is marked"], ["cp1252", "Windows, Western"], ["latin-1", "Latin-1"], ["cp1250", "Windows, Central European"],
+  ["cp1251", "Windows, Cyrillic"], ["cp1253", "Windows, Greek"], ["cp1254", "Windows, Turkish"], ["shift_jis", "Shift JIS, Japanese"],
+  ["gb18030", "GB 18030, Chinese"], ["euc_kr", "EUC-KR, Korean"], ["utf-16-le", "UTF-16, not marked"],
+];
+const HEADERS = [["", "as it looks"], ["true", "titles"], ["false", "a row"]];
+const SEPARATORS = [["", "as it looks"], [",", "commas"], [";", "semicolons"], ["\t", "tabs"], ["|", "|"], ["::", "::"]];
+const DECIMALS = [["", "as it looks"], [".", "point"], [",", "comma"]];
+const OF_TEXT = ["encoding", "header", "separator", "decimal"]; // parameters that are sent if chosen
 const MOST_SHOWN = 12; // columns of a wide table
 
 /** The form for a file that was just chosen; `changed` is called after each choice. */
 export function columnsForm(changed) {
   const options = document.querySelector("#options");
   const preview = document.querySelector("#preview");
-  const chosen = { wide: "", likes: "false", duplicates: "error", label: null, roles: null };
+  const chosen = { wide: "", likes: "false", duplicates: "error", label: null, roles: null, encoding: "", header: "", separator: "", decimal: "" };
   let titles = [];
   let names = null; // the column of names of a wide table
 
   const select = (text, choices, key) => {
     const made = selectElement(text, choices, (value) => {
       chosen[key] = value;
-      if (key === "wide") Object.assign(chosen, { roles: null, label: null });
+      if (["wide", "header", "separator", "encoding"].includes(key)) Object.assign(chosen, { roles: null, label: null });
       changed();
     });
     made.select.value = chosen[key];
@@ -32,6 +41,8 @@ export function columnsForm(changed) {
   options.replaceChildren(
     select("The table is", FORMS, "wide"), names, select("Values are", MEANINGS, "likes"),
     select("Cells that occur more than once", DUPLICATES, "duplicates"),
+    select("First line", HEADERS, "header"), select("Text encoding", ENCODINGS, "encoding"),
+    select("Fields are separated by", SEPARATORS, "separator"), select("Decimal mark", DECIMALS, "decimal"),
   );
 
   /** A column as the service takes it: by its title, or by number where the title has a comma. */
@@ -39,7 +50,8 @@ export function columnsForm(changed) {
 
   /** The choices as the parameters of a call. */
   function query() {
-    const parameters = new URLSearchParams({ likes: chosen.likes, duplicates: chosen.duplicates });
+    const parameters = new URLSearchParams({ likes: chosen.likes, duplicates: chosen.duplicates, wording: "fields" });
+    for (const key of OF_TEXT) if (chosen[key]) parameters.set(key, chosen[key]);
     if (chosen.wide) parameters.set("wide", chosen.wide);
     if (chosen.label !== null) parameters.set("axes", reference(chosen.label));
     if (chosen.roles === null) return parameters;
@@ -99,5 +111,12 @@ export function columnsForm(changed) {
     return made.field;
   }
 
-  return { query, show };
+  /** Show that there are no columns to choose from; the file may be read in another way. */
+  function clear() {
+    titles = [];
+    names.replaceChildren();
+    preview.replaceChildren();
+  }
+
+  return { query, show, clear };
 }

@@ -86,6 +86,9 @@ async function read() {
   } catch (error) {
     reading.hidden = true;
     explain(error, status);
+    if (error.status !== 422) return;
+    form.clear(); // another encoding, for one, may read it
+    showRead({ table: null, problem: error.message });
   }
 }
 
@@ -95,7 +98,7 @@ function showRead({ table, problem }) {
   const summary = document.querySelector("#read-summary");
   const found = document.querySelector("#found");
   if (table === null) {
-    summary.textContent = "Choose columns, or another way of reading them.";
+    summary.textContent = "Choose columns, or another way of reading the file.";
     found.replaceChildren();
     status.textContent = problem;
     status.classList.add("bad");

@@ -17,7 +17,6 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from exchangeable.data.options import Duplicates
 from exchangeable.serve import sandbox, schemas
 from exchangeable.serve.call import Call
 from exchangeable.serve.limits import Limits
@@ -69,7 +68,7 @@ class TableInfo(BaseModel):
         facts, completer = table.engine.store.facts, table.engine.snapshot.completer
         return cls(
             name=table.name,
-            source=facts.source,
+            source=facts.source_name,
             axes=axes_of(table.engine),
             value=facts.value,
             scale=str(facts.scale),
@@ -124,9 +123,7 @@ async def load(
     engine: EngineOfApp,
     limits: UploadLimits,
     call: CallOfRequest,
-    duplicates: Annotated[
-        Duplicates, Query(description="Value of a cell that the file has more than once.")
-    ] = "error",
+    options: Annotated[schemas.TextFile, Query()],
 ) -> schemas.Written:
     """Write the cells of a CSV or Parquet file, all of them or none.
 
@@ -134,7 +131,8 @@ async def load(
     the value that a cell has. The response is sent once they are durable.
     """
     facts = engine.store.facts
-    task = Task("import", interchange.import_options(facts, duplicates), facts=facts)
+    read = interchange.import_options(facts, options.options())
+    task = Task("import", read, parameters=tuple(type(options).model_fields), facts=facts)
     rows = _rows(facts, task, await request.body(), limits, call)
     with call.phase("database"):
         version, number = await run_in_threadpool(engine.refresher.load, rows)

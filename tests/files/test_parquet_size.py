@@ -71,6 +71,13 @@ def test_no_damage_to_a_parquet_file_leads_astray_who_reads_its_size(data):
     assert found.values >= 0
 
 
+def test_lists_in_lists_without_end_are_refused():
+    content = bytearray(parquet_of(pl.DataFrame({"user": [str(n) for n in range(2000)]})))
+    content[4:2004] = b"\x19" * 2000  # each byte: a list of one list
+    with pytest.raises(NotParquet, match="nested too deeply"):
+        measure(bytes(content))
+
+
 def test_columns_that_share_pages_without_end_are_not_followed(monkeypatch):
     monkeypatch.setattr(parquet_size, "MAX_PAGES", 5)
     with pytest.raises(NotParquet, match="more than 5 pages"):

@@ -2,9 +2,12 @@
 
 import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from exchangeable.data.options import TableOptions
 
 PACKAGE = Path(__file__).parents[2] / "src" / "exchangeable"
 
@@ -255,6 +258,27 @@ def errors_with_options(source):
 def test_errors_outside_the_command_name_keyword_arguments_not_options(path):
     if room_of(name_of(path)) != "cli":
         assert list(errors_with_options(path.read_text())) == []
+
+
+def errors_with_arguments(source):
+    """Texts of errors that name an option as Python does, which no border can word otherwise."""
+    names = "|".join(field.name for field in fields(TableOptions))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and last_name(node.func) in ("InputError", "Failed"):
+            texts = " ".join(text_of(part) for part in ast.walk(node))
+            if re.search(rf"(?<![\w'])({names})=", texts):
+                yield texts
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_errors_name_options_so_that_each_border_can_word_them(path):
+    assert list(errors_with_arguments(path.read_text())) == []
+
+
+def test_an_argument_in_an_error_is_found_and_one_of_a_call_is_not():
+    assert list(errors_with_arguments("raise InputError(f'{name}: see it; axes= names them')"))
+    call = "raise InputError(f\"{option('axes')} names them, {name(axes=3)}\")"
+    assert not list(errors_with_arguments(call))
 
 
 def test_an_option_in_an_error_is_found_and_one_elsewhere_is_not():

@@ -159,7 +159,9 @@ def test_whoever_is_let_in_without_a_token_must_use_a_name_of_the_service(engine
 
 
 def test_a_proxy_does_not_publish_a_service_without_a_token(engine):
-    forwarded = ({"x-forwarded-for": "203.0.113.9"}, {"forwarded": "for=203.0.113.9"})
+    names = ("for", "host", "proto", "port", "server")
+    forwarded = [{f"x-forwarded-{name}": "203.0.113.9"} for name in names]
+    forwarded += [{"forwarded": "for=203.0.113.9"}, {"x-real-ip": "203.0.113.9"}, {"via": "1.1 x"}]
     local = Address().origins
     with TestClient(create_app(engine, origins=local), base_url="http://localhost") as client:
         for sent in forwarded:

@@ -338,12 +338,46 @@ def test_a_bad_file_is_told_as_the_command_tells_it(browser, service, tmp_path):
         page.locator("#file-status.bad").wait_for()
         told = CliRunner().invoke(app, ["complete", str(path)]).output
         same = " ".join(told.split()).replace(f"error: {path}", "the file")
-        same = same.replace("--duplicates", "duplicates=")  # as options of calls are written
+        same = same.replace("--duplicates", "\u201cCells that occur more than once\u201d")
         assert page.locator("#file-status").inner_text() == same
         assert page.locator("#complete").is_disabled()
         page.get_by_label("Cells that occur more than once").select_option("mean")  # as it says
         page.locator("#complete:enabled").wait_for()
         assert "1 user × 1 film" in page.locator("#read-summary").inner_text()
+
+
+def test_a_text_is_read_in_another_encoding_once_that_is_chosen(browser, service, tmp_path):
+    path = tmp_path / "windows.csv"
+    lines = [f"u{n % 7};caf\xe9 {n // 7};{n % 5 + 1}" for n in range(40)]
+    path.write_text("\n".join(["user;film;rating", *lines]), encoding="cp1252")
+    with opened(browser, service, path="#own") as page:
+        page.expected.add("/columns?likes=false&duplicates=error&wording=fields")
+        page.set_input_files("#file", path)
+        status = page.locator("#file-status.bad")
+        status.wait_for()
+        assert "choose \u201cText encoding: Latin-1\u201d" in status.inner_text()
+        assert page.locator("#complete").is_disabled()
+        assert faults(page) == []
+        page.get_by_label("Text encoding").focus()
+        page.keyboard.type("Windows, Western")
+        page.get_by_text("7 users \xd7 6 films, ratings 1\u20135.").wait_for()
+        assert "caf\xe9 0" in page.locator("#preview").inner_text()
+        page.locator("#complete:enabled").click()
+        page.locator("#file-explorer tbody tr", has_text="caf\xe9").first.wait_for()
+
+
+def test_a_first_line_of_texts_can_be_taken_for_titles(browser, service, tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("u,i\nann,Heat\nbob,Big\nbob,Heat\n", encoding="utf-8")
+    with opened(browser, service, path="#own") as page:
+        page.set_input_files("#file", path)
+        page.locator("#complete:enabled").wait_for()
+        assert page.locator("#preview th").all_inner_texts()[0].startswith("column 1")
+        page.get_by_text("How the file was read").click()
+        page.locator("#found", has_text="\u201cFirst line: titles\u201d").wait_for()
+        page.get_by_label("First line").select_option("true")
+        page.locator("#preview th", has_text="u").first.wait_for()
+        page.get_by_text("2 us \xd7 2 is, likes").wait_for()
 
 
 def test_titles_stand_for_ids_and_stay_in_the_tab(browser, service, tmp_path):

@@ -85,6 +85,25 @@ def test_members_are_found_by_what_their_labels_hold(client):
     assert client.get("/v1/members").json()["axis"] == "member"
 
 
+@pytest.mark.parametrize(
+    ("kind", "came"),
+    [
+        ("application/x-www-form-urlencoded", "is 'application/x-www-form-urlencoded'"),  # of curl
+        ("", "is missing"),
+        ("text/json; charset=utf-8", "is 'text/json'"),
+    ],
+)
+def test_a_body_of_another_kind_than_json_is_told(client, kind, came):
+    content = json.dumps({"member": MEMBER})
+    answer = client.post("/v1/recommend", content=content, headers={"content-type": kind})
+    assert answer.status_code == 422
+    assert answer.json() == {"error": f"content-type must be application/json, but {came}"}
+    headers = {"content-type": "application/json; charset=utf-8"}
+    assert client.post("/v1/recommend", content=content, headers=headers).status_code == 200
+    no_object = client.post("/v1/recommend", content="[]", headers=headers).json()["error"]
+    assert "dictionary" in no_object
+
+
 @pytest.mark.parametrize("source", ["/srv/secret/films.csv", r"C:\secret\films.csv", "films.csv/"])
 def test_folders_of_the_source_are_not_shown(client, engine, source):
     engine.store._facts = replace(engine.store.facts, source=source)

@@ -113,8 +113,6 @@ def _values(header: dict[int, Any], kinds: tuple[int, ...] = (5, 8)) -> int:
 
 def _read_struct(content: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     """Fields of a struct by number, and the position after it."""
-    if depth > _MAX_DEPTH:
-        raise NotParquet("it is nested too deeply")
     fields: dict[int, Any] = {}
     number = 0
     while True:
@@ -133,6 +131,8 @@ def _read_struct(content: bytes, at: int, depth: int) -> tuple[dict[int, Any], i
 
 
 def _read_value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if depth > _MAX_DEPTH:  # of structs, and of lists in lists
+        raise NotParquet("it is nested too deeply")
     if kind in (1, 2, 3):
         return _read_byte(content, at)
     if kind in (4, 5, 6):

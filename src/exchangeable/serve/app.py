@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -117,6 +118,10 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if first["loc"] == ("body",) and not re.fullmatch(r"application/(.+\+)?json", kind):
+            came = f"is {kind[:60]!r}" if kind else "is missing"  # curl sends that of forms
+            return problem(422, f"content-type must be application/json, but {came}")
         field = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         no_json = first["type"] == "json_invalid"
         return problem(422, f"{'the body' if no_json else field}: {first['msg']}"[:300])

@@ -20,7 +20,8 @@ RETRY_AFTER = "1"
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _PORTS = {"http": 80, "https": 443}
 _HOME_PREFIX = 64  # an IPv6 client may use any address of its network
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_PROXY_HEADERS = ("forwarded", "x-real-ip", "via")
+_PROXY_PREFIX = "x-forwarded-"  # of for, host, proto, port, server
 
 
 class Refused(Exception):
@@ -48,7 +49,9 @@ class Origins:
         if not works:
             return
         _check_site(headers)
-        if not self.proxies and any(name in headers for name in _PROXY_HEADERS):
+        if not self.proxies and any(
+            name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIX) for name in headers
+        ):
             raise Refused(
                 403,
                 "this request came through a proxy, which may publish the table to anyone: start "

@@ -147,17 +147,34 @@ def test_by_default_it_answers_and_tells_how_well_on_cells_that_were_hidden(comp
     np.testing.assert_array_equal(default.predict(HIDDEN), completer.predict(HIDDEN))
 
 
-def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(monkeypatch):
-    spoilt = bundled.bundled_model(2)
+@pytest.fixture
+def spoilt(monkeypatch):
+    """A network with weights that are mostly noise takes the place of the bundled one."""
+    network = bundled.bundled_model(2)
     with torch.no_grad():
-        for weight in spoilt.model.parameters():
+        for weight in network.model.parameters():
             weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
-    monkeypatch.setattr(bundled, "bundled_model", lambda order: spoilt)
+    monkeypatch.setattr(bundled, "bundled_model", lambda order: network)
+
+
+def test_where_a_simpler_model_does_better_it_answers_and_that_is_said(spoilt, monkeypatch):
+    monkeypatch.setattr(select, "fit_correction", lambda *_: (None, torch.empty(0)))
     chosen = Completer().fit(SHOWN, RATINGS[~HIDE])
     assert chosen.model_name_ in ("bias", "vmf")
     assert any("does better here than the pretrained one" in note for note in chosen.notes_)
     plain = Completer(chosen.model_name_).fit(SHOWN, RATINGS[~HIDE])
     np.testing.assert_array_equal(chosen.predict(HIDDEN), plain.predict(HIDDEN))
+
+
+def test_the_correction_makes_up_for_a_network_of_noise(spoilt, monkeypatch):
+    """Held-out cells tell that its means are wrong, and the estimates beside them are right."""
+    corrected = Completer("pretrained").fit(SHOWN, RATINGS[~HIDE])
+    plain = Completer("bias").fit(SHOWN, RATINGS[~HIDE])
+    least = rmse(RATINGS[HIDE], plain.predict(HIDDEN))
+    assert rmse(RATINGS[HIDE], corrected.predict(HIDDEN)) < 1.03 * least
+    monkeypatch.setattr(select, "fit_correction", lambda *_: (None, torch.empty(0)))
+    wrong = Completer("pretrained").fit(SHOWN, RATINGS[~HIDE])
+    assert rmse(RATINGS[HIDE], wrong.predict(HIDDEN)) > 1.1 * least
 
 
 def test_the_estimate_is_that_of_cells_that_were_not_seen(completer):
@@ -187,8 +204,12 @@ def test_no_model_has_read_the_cells_that_it_is_compared_on(completer):
 
 
 def test_a_tie_goes_to_the_pretrained_model():
-    def best(**rmse):
-        return Comparison(10, rmse, 0.8, UNCALIBRATED).best
+    values = np.zeros(10)
+    errors = np.linspace(0.5, 1.5, 10)
+
+    def best(**scales):
+        means = {name: scale * errors for name, scale in scales.items()}
+        return Comparison.of(values, means, dict.fromkeys(means, values)).best
 
     assert best(pretrained=1.0, bias=1.0, vmf=2.0) == "pretrained"
     assert best(pretrained=1.1, bias=1.0, vmf=2.0) == "bias"
@@ -228,7 +249,16 @@ def test_a_tenth_is_hidden_however_little_biases_leave(noise):
     assert min(shares) > 0.05
     assert max(shares) < 0.15
     if noise < 0.1:  # where there is next to nothing but biases, they are as good as it gets
-        assert Completer().fit(index, values).model_name_ in ("bias", "vmf")
+        others = np.argwhere(np.ones((50, 20)))
+        truth = row[others[:, 0]] + column[others[:, 1]]
+        # Beyond the values that were seen the pretrained model says nothing.
+        within = (truth > values.min()) & (truth < values.max())
+        others, truth = others[within], truth[within]
+        errors = [
+            rmse(truth, Completer(model).fit(index, values).predict(others))
+            for model in ("auto", "bias")
+        ]
+        assert errors[0] < 1.1 * errors[1]
 
 
 SQUARE = np.argwhere(np.ones((10, 10)))

@@ -33,6 +33,9 @@ MIN_CELLS, MAX_CELLS = 4500, 2_000_000
 decides, of more every fit takes minutes."""
 IN_VAIN = 2
 """Ranks in turn without improvement, after which a direction ends."""
+LEAST_GAIN = 1e-4
+"""Share by which an error must be below the best one. Factors that are off change its last digits:
+of a table of two factors and noise, rank 64 was chosen for a millionth."""
 CHOOSING = 0.8
 """Share of the time of a fit that goes into the choice."""
 SWEEPS, TOLERANCE = 100, 1e-6
@@ -127,8 +130,9 @@ def climb(error: Callable[[int], float], ranks: Sequence[int], start: int) -> in
         in_vain = 0
         for rank in direction:
             found = error(rank)
-            in_vain = 0 if found < least else in_vain + 1
-            if found < least:
+            better = found < (1 - LEAST_GAIN) * least
+            in_vain = 0 if better else in_vain + 1
+            if better:
                 best, least = rank, found
             if in_vain == IN_VAIN:
                 break

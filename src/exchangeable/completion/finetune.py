@@ -52,8 +52,12 @@ def finetune(
     condition = partial(
         ModelPredictor.of, finetuned, features=before.features, memory=before.memory_limit
     )
-    calibration = calibrate_on_validation(split, cells, condition)
-    predictor: Predictor = replace(condition(cells), calibration=calibration)
+    predictor: Predictor
+    if finetuned.facts["best step"]:
+        calibration = calibrate_on_validation(split, cells, condition)
+        predictor = replace(condition(cells), calibration=calibration)
+    else:  # the weights are those of before, and so is what held-out cells say of them
+        predictor = replace(before, trained=finetuned)
     if isinstance(around, UnitsPredictor):
         predictor = around.of(around.units, around.chosen, fitted.cells, predictor)
     notes = (*fitted.notes, describe_training(finetuned))

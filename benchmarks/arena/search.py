@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from benchmarks.arena.problem import Floats, Index, Mask, Problem
+
 Settings = dict[str, Any]
 
 
@@ -20,6 +23,19 @@ class Choice:
     of: int
     """Number of settings that would have been tried in more time."""
     seconds: float
+
+
+def validation_error(problem: Problem, answer: Callable[[Mask, Index], Floats]) -> float:
+    """Root mean square error of all validation cells, each draw hidden in turn.
+
+    ``answer`` fits to the cells of a mask, and answers others.
+    """
+    squares = [
+        (problem.clipped(answer(~hidden, problem.index[hidden]), ~hidden) - problem.values[hidden])
+        ** 2
+        for hidden in problem.validation
+    ]
+    return float(np.sqrt(np.concatenate(squares).mean()))
 
 
 def choose(grid: Sequence[Settings], error: Callable[[Settings], float], budget: float) -> Choice:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from benchmarks.arena.problem import Index, Problem
-from benchmarks.arena.search import Settings, choose
+from benchmarks.arena.search import Settings, choose, validation_error
 from harness import Cells, Floats, peak, version_of
 
 
@@ -85,7 +85,13 @@ def imputer(kind: str) -> Callable[[Settings, Problem], Model]:
 def trees(settings: Settings, problem: Problem) -> Model:
     from boosted_trees import BoostedTrees
 
-    return BoostedTrees(problem.shape, problem.features, settings)
+    return BoostedTrees(problem.shape, problem.features, unseen(problem), settings)
+
+
+def unseen(problem: Problem) -> list[int]:
+    """Axes whose members are asked for and have no cell."""
+    axes = range(problem.order)
+    return [a for a in axes if not np.isin(problem.queries[:, a], problem.index[:, a]).any()]
 
 
 def tensorly(settings: Settings, problem: Problem) -> Model:
@@ -152,17 +158,17 @@ def predicted(
     centre, scale = float(values.mean()), float(values.std()) or 1.0
     model = tried.make(settings, problem)
     model.fit(problem.index[read], (values - centre) / scale)
-    return problem.clipped(centre + scale * model.predict(asked))
+    return centre + scale * model.predict(asked)
 
 
 def run(name: str, folder: Path, budget: float) -> dict[str, Any]:
     problem, tried = Problem.read(folder / "problem.npz"), PEERS[name]
-    hidden = problem.validation
-    truth, before, started = problem.values[hidden], peak(), time.perf_counter()
+    before, started = peak(), time.perf_counter()
 
     def error(settings: Settings) -> float:
-        answers = predicted(tried, settings, problem, ~hidden, problem.index[hidden])
-        return float(np.sqrt(np.mean((answers - truth) ** 2)))
+        return validation_error(
+            problem, lambda read, asked: predicted(tried, settings, problem, read, asked)
+        )
 
     choice = choose(tried.grid, error, budget)
     chosen = time.perf_counter()

@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.arena import __main__ as arena
-from benchmarks.arena import page, summary
-from benchmarks.arena.methods import METHODS, Method
+from benchmarks.arena import code, page, summary
+from benchmarks.arena.code import code_of
+from benchmarks.arena.methods import METHODS, PEERS, Method
 from benchmarks.arena.problem import Problem
-from benchmarks.arena.questions import QUESTIONS, asked, problem_of
+from benchmarks.arena.questions import QUESTIONS, asked, draw_cells, problem_of
 from benchmarks.arena.rasch import Rasch
 from benchmarks.arena.runs import RESULTS, Limits, Run, is_done, limited, measured, store, stored
 from benchmarks.arena.scoring import score, score_accuracies
-from benchmarks.arena.search import choose
+from benchmarks.arena.search import choose, validation_error
 from benchmarks.arena.tables import TABLES, TINY
 from benchmarks.peers.positives import Positives, measure_ranking
 from scipy.special import expit
@@ -53,7 +54,7 @@ def test_a_problem_is_the_same_each_time_and_hides_what_it_asks_for(table, quest
     assert not cells(problem.index) & cells(problem.queries)
     assert len(problem.truth) == len(problem.queries) > 0
     assert problem.validation.any() == (question != "positives")
-    assert not problem.validation.all()
+    assert not problem.validation.all(axis=1).any()
 
 
 def test_the_file_of_a_problem_has_no_true_value(tmp_path):
@@ -72,8 +73,52 @@ def test_the_file_of_a_problem_has_no_true_value(tmp_path):
 def test_new_members_have_no_cell_and_validation_hides_members_too():
     problem = tiny("tiny", "features-0")
     assert not set(problem.index[:, 0]) & set(problem.queries[:, 0])
-    validation, rest = problem.index[problem.validation], problem.index[~problem.validation]
-    assert not set(validation[:, 0]) & set(rest[:, 0])
+    assert len(problem.validation) == 5  # 54 rows are few
+    for hidden in problem.validation:
+        validation, rest = problem.index[hidden], problem.index[~hidden]
+        assert len(validation)
+        assert not set(validation[:, 0]) & set(rest[:, 0])
+
+
+def test_validation_of_new_rows_hides_cells_of_whole_rows_as_the_question_does():
+    problem = tiny("tiny", "rows-10")
+    new = set(problem.queries[:, 0])
+    for hidden in problem.validation:
+        rows = problem.index[:, 0]
+        checked = set(rows[hidden])
+        assert not checked & new
+        left = np.isin(rows, list(checked)) & ~hidden
+        assert left.sum() < 0.25 * hidden.sum()  # as new rows show a tenth of their cells
+
+
+def test_few_cells_are_validated_in_several_draws_and_none_twice():
+    few = tiny("tiny", "cells").validation
+    assert few.shape == (5, 540)
+    assert (few.sum(axis=1) == 54).all()
+    assert few.sum(axis=0).max() == 1
+    many = draw_cells(20_000, np.random.default_rng(0))
+    assert (many.shape, many.sum()) == ((1, 20_000), 2000)
+
+
+def test_settings_are_chosen_by_the_errors_of_all_draws():
+    validation = np.array([[True, False, False], [False, True, False]])
+    index, values = np.array([[0, 0], [0, 1], [1, 0]]), np.array([1.0, 2.0, 9.0])
+    problem = Problem("real", (2, 2), np.empty(0), index, values, validation, index[:0])
+
+    def answer(read, asked):
+        assert not cells(asked) & cells(index[read])
+        return np.full(len(asked), values[read].min())
+
+    # The first draw answers 2 for 1, the second 1 for 2; both lie in the range of what was read.
+    assert validation_error(problem, answer) == 1
+
+
+def test_a_method_that_is_asked_for_lists_reads_users_and_not_what_they_take(tmp_path):
+    problem = tiny("tiny", "positives")
+    problem.write(tmp_path / "problem.npz")
+    asked = Problem.read(tmp_path / "problem.npz").queries
+    assert np.array_equal(asked[:, 0], np.unique(problem.queries[:, 0]))
+    assert asked.shape[1] == 1
 
 
 def test_a_share_of_the_cells_is_shown():
@@ -159,7 +204,7 @@ def test_accuracies_are_of_known_cells_and_answers_for_others():
         np.array([0.0, 1.0]),
         index,
         np.array([1.0, 0.0]),
-        np.zeros(2, dtype=bool),
+        np.zeros((0, 2), dtype=bool),
         queries,
         truth=np.array([1.0, 0.0, 0.0, 0.0]),
     )
@@ -208,7 +253,7 @@ def test_runs_are_repeated_where_wider_limits_might_change_them(tmp_path):
     path, usual = tmp_path / "run.json", Limits(budget=10, seconds=20, memory_mb=100)
 
     def done(limits, **facts):
-        store({"limits": vars(usual), **facts}, path)
+        store({"limits": vars(usual), "method": "vmf", "code": code_of("vmf"), **facts}, path)
         return is_done(path, limits)
 
     wider = Limits(budget=20, seconds=40, memory_mb=100)
@@ -219,6 +264,37 @@ def test_runs_are_repeated_where_wider_limits_might_change_them(tmp_path):
     assert not done(wider, failed="more than 20 s")
     assert done(usual, failed="more than 20 s")
     assert done(wider, failed="ValueError: no answer")
+    assert not done(usual, tried=5, of=5, scores={}, code="other")
+
+
+def test_the_code_of_a_run_is_what_its_figures_depend_on_and_no_prose(monkeypatch, tmp_path):
+    assert code_of("vmf") == code_of("bias") != code_of("auto")
+    assert len({code_of(name) for name in ("auto", "lenskit", "myfm", "irspack-ease")}) == 4
+    parts = ("benchmarks", "benchmarks/arena", "benchmarks/peers")
+    for part in parts:
+        (tmp_path / part).mkdir()
+        for path in (page.ROOT / part).glob("*.py"):
+            (tmp_path / part / path.name).write_text(path.read_text())
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+    before = {name: code_of.__wrapped__(name) for name in ("myfm", "lenskit", "vmf")}
+    assert before["myfm"] == code_of("myfm")
+
+    def changed(path, text):
+        with (tmp_path / path).open("a") as file:
+            file.write(text)
+        code.digest_of.cache_clear()
+        return {name for name in before if code_of.__wrapped__(name) != before[name]}
+
+    assert changed("benchmarks/peers/myfm_members.py", "# a comment\n") == set()
+    assert changed("benchmarks/peers/myfm_members.py", "ITERATIONS = 1\n") == {"myfm"}
+    assert changed("benchmarks/arena/scoring.py", "SURE = 0\n") == {"myfm", "lenskit", "vmf"}
+    code.digest_of.cache_clear()
+
+
+def test_peers_name_the_modules_that_their_script_imports():
+    for name, method in METHODS.items():
+        for module in (method.script, *method.modules) if method.environment else ():
+            assert (page.ROOT / PEERS / module).is_file(), name
 
 
 def record_of(table, method, rmse=None, question="cells"):
@@ -241,9 +317,45 @@ def test_ranks_and_errors_count_a_method_that_failed_as_the_last():
     assert board.relative(key, "bias") == board.relative(key, "vmf") == pytest.approx(0.1)
     assert np.isnan(board.rank(key, "bmf"))
     (fall,) = summary.falls(board, "pretrained")
-    assert (fall.table, fall.yardstick) == ("davis", "vmf")
+    assert (fall.table, fall.other) == ("davis", "vmf")
     assert fall.worse == pytest.approx(2 / 1.9 - 1)
     assert summary.best_of(board, ("davis", "cells")) == ("vmf", 1.9)
+
+
+def test_ours_is_one_entrant_where_others_are_ranked():
+    records = [
+        record_of("coat", "pretrained", 1.0),
+        record_of("coat", "auto", 1.0),
+        record_of("coat", "myfm", 1.1),
+        record_of("coat", "bias", 1.2),
+    ]
+    board = summary.Board.of(records, ("cells",))
+    places = [board.rank(("coat", "cells"), r["method"]) for r in records]
+    assert places == [0, 0, 0.5, 1]
+
+
+def test_falls_are_against_any_other_method_and_not_the_yardsticks_alone():
+    records = [
+        record_of("coat", "pretrained", 1.0),
+        record_of("coat", "auto", 0.5),
+        record_of("coat", "vmf", 1.0),
+        record_of("coat", "myfm", 0.9),
+    ]
+    (fall,) = summary.falls(summary.Board.of(records, ("cells",)), "pretrained")
+    assert (fall.other, fall.least) == ("myfm", 0.9)
+
+
+def test_methods_that_were_not_given_all_tables_are_ranked_last(monkeypatch):
+    monkeypatch.setattr(summary, "required", lambda kind, order: {"pretrained", "vmf"})
+    names = ("coat", "davis", "kiba", "douban")
+    records = [
+        record_of(table, method, rmse)
+        for table in names
+        for method, rmse in (("pretrained", 1.0), ("vmf", 1.1))
+    ]
+    records += [record_of(table, "gaussian", 0.9) for table in names[:3]]
+    found = summary.standings(summary.Board.of(records, ("cells",)))
+    assert list(found) == ["pretrained", "vmf", "gaussian"]
 
 
 def test_standings_are_over_tables_that_all_methods_were_given(monkeypatch):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.arena import summary
 from benchmarks.arena.methods import METHODS
-from benchmarks.arena.questions import QUESTIONS, share_shown
+from benchmarks.arena.questions import QUESTIONS
 from benchmarks.arena.runs import Record, stored
 from benchmarks.arena.summary import OURS, Board, Estimate
 from benchmarks.arena.tables import TABLES
@@ -30,6 +30,21 @@ PRINTED: Mapping[tuple[str, str], str] = {
     ("new-york", "missing-40"): "BPTF 4.82, BTMF 4.59",
 }
 """RMSE that papers print, at 40 % missing at random, on other draws of the missing cells."""
+
+
+ALTS: Mapping[str, str] = {
+    "ranks": "Mean rank and mean relative error of each method",
+    "heat": "Error above the best of each table",
+    "time": "Error over time",
+    "shares": "Error over the share of cells shown",
+    "sizes": "Seconds and memory over the number of cells",
+}
+"""What the pictures show, by name."""
+
+
+def picture(name: str, drawn: object) -> str:
+    """The line of a picture; without what it is drawn from, it would be that of older runs."""
+    return f"![{ALTS[name]}](pictures/arena-{name}.png)" if drawn else "Not drawn yet."
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -193,8 +208,7 @@ def sizes(records: Sequence[Record]) -> str:
     if not rows:
         return "Not run yet."
     head = ["method", "cells", "seconds, without the choice of settings", "MB"]
-    picture = "![Seconds and memory over the number of cells](pictures/arena-sizes.png)"
-    return f"{picture}\n\n{markdown(head, rows)}"
+    return f"{picture('sizes', rows)}\n\n{markdown(head, rows)}"
 
 
 def searches(records: Sequence[Record]) -> str:
@@ -263,7 +277,13 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
 
     members = ("rows-10", "rows-50", "features-0", "features-1")
     shown, missing = ("cells", *SHARES), ("missing-40", "missing-60")
+
+    def of_standings(name: str) -> Callable[[], str]:
+        return lambda: picture(name, summary.standings(board("cells", order=2)))
+
     return {
+        **{f"picture of {name}": of_standings(name) for name in ("ranks", "heat", "time")},
+        "picture of shares": lambda: picture("shares", summary.lines_of_shares(records)),
         "counted": counted,
         "standings of cells": lambda: standings(board("cells", order=2)),
         "standings of tensors": lambda: standings(board("cells", order=3)),
@@ -297,44 +317,6 @@ def filled(text: str, records: Sequence[Record]) -> str:
     return marks.sub(section, text)
 
 
-def seconds_and_errors(records: Sequence[Record], board: Board) -> dict[str, tuple[float, float]]:
-    """Median seconds of a run and mean relative error, of methods that took all tables."""
-    found, places = {}, summary.standings(board)
-    most = max(error.tables for _, error in places.values())
-    for name, (_, error) in places.items():
-        if error.tables < most:
-            continue
-        seconds = [
-            r["wall_s"]
-            for r in records
-            if r["method"] == name
-            and (r["table"], r["question"]) in board.complete
-            and "wall_s" in r
-        ]
-        found[name] = float(np.median(seconds)), error.mean
-    return found
-
-
-def lines_of_shares(records: Sequence[Record]) -> dict[str, list[tuple[float, float]]]:
-    """Mean RMSE in deviations by share, over the tables that have all shares and methods."""
-    errors: dict[str, dict[tuple[str, float], float]] = {}
-    for r in records:
-        share = share_shown(r["question"])
-        if share is not None and summary.is_counted(r) and "scores" in r:
-            errors.setdefault(r["method"], {})[r["table"], share] = (
-                r["scores"]["rmse"] / r["deviation"]
-            )
-    wanted = [set(errors.get(name, {})) for name in (*OURS, *summary.YARDSTICKS)]
-    every = set.intersection(*wanted)
-    shares = sorted({share for _, share in every})
-    tables = sorted({t for t, _ in every if all((t, share) in every for share in shares)})
-    return {
-        name: [(100 * s, float(np.mean([errors[name][t, s] for t in tables]))) for s in shares]
-        for name in METHODS
-        if tables and all((t, s) in errors.get(name, {}) for t in tables for s in shares)
-    }
-
-
 def write_page(results: Path, page: Path = PAGE) -> None:
     """Write the page and its pictures from the stored runs."""
     from benchmarks.arena import pictures
@@ -347,8 +329,8 @@ def write_page(results: Path, page: Path = PAGE) -> None:
         title = "a tenth of the cells hidden, two axes"
         pictures.draw_standings(PICTURES / "arena-ranks.png", places, title)
         pictures.draw_heat(PICTURES / "arena-heat.png", Board.of(records, ("cells",)), "cells")
-        pictures.draw_time(PICTURES / "arena-time.png", seconds_and_errors(records, board))
-    if lines := lines_of_shares(records):
+        pictures.draw_time(PICTURES / "arena-time.png", summary.seconds_and_errors(records, board))
+    if lines := summary.lines_of_shares(records):
         pictures.draw_shares(PICTURES / "arena-shares.png", lines)
     if rows := summary.sizes(records):
         pictures.draw_sizes(PICTURES / "arena-sizes.png", rows)

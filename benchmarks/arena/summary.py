@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from benchmarks.arena.methods import METHODS, lists, matrix, tensor, values
 from benchmarks.arena.problem import Floats
-from benchmarks.arena.questions import QUESTIONS
+from benchmarks.arena.questions import QUESTIONS, share_shown
 from benchmarks.arena.runs import Record
 from benchmarks.arena.tables import SIZES, TABLES
 
@@ -204,6 +204,44 @@ def sizes(records: Sequence[Record]) -> dict[str, list[tuple[int, float, float]]
             row = record["cells"], seconds, record["peak_mb"]
             found.setdefault(record["method"], []).append(row)
     return {name: sorted(rows) for name, rows in found.items()}
+
+
+def seconds_and_errors(records: Sequence[Record], board: Board) -> dict[str, tuple[float, float]]:
+    """Median seconds of a run and mean relative error, of methods that took all tables."""
+    found, places = {}, standings(board)
+    most = max(error.tables for _, error in places.values())
+    for name, (_, error) in places.items():
+        if error.tables < most:
+            continue
+        seconds = [
+            r["wall_s"]
+            for r in records
+            if r["method"] == name
+            and (r["table"], r["question"]) in board.complete
+            and "wall_s" in r
+        ]
+        found[name] = float(np.median(seconds)), error.mean
+    return found
+
+
+def lines_of_shares(records: Sequence[Record]) -> dict[str, list[tuple[float, float]]]:
+    """Mean RMSE in deviations by share, over the tables that have all shares and methods."""
+    errors: dict[str, dict[tuple[str, float], float]] = {}
+    for r in records:
+        share = share_shown(r["question"])
+        if share is not None and is_counted(r) and "scores" in r:
+            errors.setdefault(r["method"], {})[r["table"], share] = (
+                r["scores"]["rmse"] / r["deviation"]
+            )
+    wanted = [set(errors.get(name, {})) for name in (*OURS, *YARDSTICKS)]
+    every = set.intersection(*wanted)
+    shares = sorted({share for _, share in every})
+    tables = sorted({t for t, _ in every if all((t, share) in every for share in shares)})
+    return {
+        name: [(100 * s, float(np.mean([errors[name][t, s] for t in tables]))) for s in shares]
+        for name in METHODS
+        if tables and all((t, s) in errors.get(name, {}) for t in tables for s in shares)
+    }
 
 
 def missing(records: Sequence[Record]) -> dict[str, list[str]]:

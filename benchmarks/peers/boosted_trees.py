@@ -4,14 +4,14 @@ For each axis, and of three axes for each pair of them: the number of cells of t
 and the deviation of their values; the member itself as a category if ``ids`` are wanted, and its
 features where it has some. Means are shrunk towards the mean of all cells by five cells. Those of a
 training cell are of the other nine tenths of the cells: without that cell alone they would tell its
-value, since the sum with it is the same for all cells of a member. Of an axis whose members are
-asked for without any cell, features are all that is read: trees that learned from means of members
-with cells would have nothing to read.
+value, since the sum with it is the same for all cells of a member. Of ``unseen`` axes,
+whose members are asked for without any cell, features are all that is read: trees that learned from
+means of members with cells have nothing to read there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -39,10 +39,10 @@ class BoostedTrees:
         self,
         shape: tuple[int, ...],
         features: dict[int, Floats],
-        unseen: Collection[int],
+        unseen: Sequence[int],
         settings: dict[str, Any],
     ) -> None:
-        self.shape = shape
+        self.shape, self.unseen = shape, unseen
         self.features = {axis: reduced(block) for axis, block in features.items()}
         self.settings = dict(settings)
         ids, self.stopped = self.settings.pop("ids"), self.settings.pop("stopped", False)
@@ -54,7 +54,7 @@ class BoostedTrees:
 
     def fit(self, index: NDArray[np.int64], values: Floats) -> None:
         self.mean = float(values.mean())
-        folds = np.random.default_rng(0).integers(0, FOLDS, len(values))
+        folds = self.folds(index)
         parts, places = [], []
         for fold in range(FOLDS):
             own = folds == fold
@@ -76,6 +76,14 @@ class BoostedTrees:
             settings["n_estimators"] = max(trial.best_iteration_, 1)
         self.model = lightgbm.LGBMRegressor(**settings, random_state=0, verbose=-1)
         self.model.fit(rows, values, categorical_feature=categories)
+
+    def folds(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The fold of each cell, that of its member where features are all that is read of it."""
+        draws = np.random.default_rng(0)
+        if not self.unseen:
+            return draws.integers(0, FOLDS, len(index))
+        axis = self.unseen[0]
+        return draws.integers(0, FOLDS, self.shape[axis])[index[:, axis]]
 
     def predict(self, index: NDArray[np.int64]) -> Floats:
         return np.asarray(self.model.predict(self.rows(index)))

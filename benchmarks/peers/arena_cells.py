@@ -171,8 +171,8 @@ def boosted(problem: Problem) -> list[Settings]:
 def products(problem: Problem) -> list[Settings]:
     """Ranks, penalties and rounds of TensorLy's CP, whose missing cells are filled each round."""
     rows = [(10, 0.001, 100), (20, 0.001, 100), (5, 0.001, 100), (20, 0.1, 300), (40, 0.1, 300)]
-    rows += [(20, 1.0, 300), (40, 0.03, 1000), (60, 0.1, 300), (10, 1.0, 300), (2, 0.001, 100)]
-    rows += [(60, 0.03, 1000), (40, 1.0, 300), (80, 0.3, 300), (1, 0.001, 100)]
+    rows += [(20, 1.0, 300), (40, 0.03, 1000), (60, 0.1, 300), (50, 0.03, 1000), (10, 1.0, 300)]
+    rows += [(60, 0.03, 1000), (40, 1.0, 300), (80, 0.3, 300), (2, 0.001, 100), (1, 0.001, 100)]
     return [dict(zip(("rank", "penalty", "rounds"), row, strict=True)) for row in rows]
 
 

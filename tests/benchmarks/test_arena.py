@@ -150,6 +150,20 @@ def test_the_search_tries_the_first_settings_in_any_case_and_no_other_without_ti
     assert (choice.settings, choice.tried, choice.of) == ({"k": 1}, 1, 2)
 
 
+def test_the_search_does_not_take_the_import_of_a_library_for_the_time_of_its_settings(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("benchmarks.arena.search.time.perf_counter", lambda: clock[0])
+
+    def error(settings):
+        clock[0] += 10 if settings["k"] == 0 else 1
+        return settings["k"]
+
+    assert choose([{"k": k} for k in range(12)], error, 25).tried == 12
+    assert choose([{"k": k} for k in range(12)], error, 15).tried == 1
+    slow = choose([{"k": k} for k in (1, 0, 2, 3)], error, 20)
+    assert slow.tried == 2  # the second took 10 seconds, and the third might
+
+
 def test_rasch_finds_abilities_and_difficulties():
     rng = np.random.default_rng(0)
     ability, difficulty = rng.normal(0, 1, 60), rng.normal(0.5, 1, 50)

@@ -34,6 +34,10 @@ class Method:
     packages: tuple[str, ...] = ()
     """Distributions that are installed there."""
     script: str = "arena_cells.py"
+    modules: tuple[str, ...] = ()
+    """Modules that the script uses for a peer."""
+    fitted: bool = False
+    """Whether a method of ours is fitted alone, without ``Completer``."""
     optional: bool = False
     """Whether it runs only if it is named."""
 
@@ -84,43 +88,58 @@ def imputed(problem: Problem) -> str:
 
 
 CELLS, IMPLICIT, IRSPACK = "peers-cells", "peers-implicit", "peers-irspack"
+SURPRISE, SKLEARN = (
+    ("surprise_svd.py", "scikit-surprise", "pandas"),
+    ("imputers.py", "scikit-learn"),
+)
+"""Modules of peers, and what they need."""
 
 
-def peer(title: str, takes: Callable[[Problem], bool], *packages: str, **facts: Any) -> Method:
+def peer(
+    title: str, takes: Callable[[Problem], bool], module: str, *packages: str, **facts: Any
+) -> Method:
     """A peer that predicts values."""
-    return Method(title, takes, environment=CELLS, packages=packages, **facts)
+    facts = {"environment": CELLS, "packages": packages, "modules": (module,), **facts}
+    return Method(title, takes, **facts)
 
 
 def ranker(title: str, environment: str, package: str) -> Method:
     """A peer that ranks positives."""
-    packages = (package, "threadpoolctl")
-    return Method(title, lists, environment=environment, packages=packages, script="arena_lists.py")
+    return Method(
+        title,
+        lists,
+        environment=environment,
+        packages=(package, "threadpoolctl"),
+        script="arena_lists.py",
+        modules=("ranking_harness.py", f"{package}_ranking.py"),
+    )
 
 
 METHODS: Mapping[str, Method] = {
     "pretrained": Method("ours, zero-shot", lambda problem: True),
     "auto": Method("ours, auto", lambda problem: True),
     "finetuned": Method("ours, finetuned", values, optional=True),
-    "means": Method("means, the best of three", values),
-    "bias": Method("biases, empirical Bayes", values),
-    "vmf": Method("variational MF, best rank", values),
-    "bmf": Method("Bayesian MF, best rank", values),
-    "gaussian": Method("Gaussian of few columns", narrow),
-    "neighbours": Method("neighbours, best of four", matrix),
-    "rasch": Method("Rasch model", binary),
-    "myfm": peer("myFM", values, "myfm", "setuptools<81"),
-    "surprise-svd": peer("Surprise SVD", matrix, "scikit-surprise", "pandas"),
-    "surprise-svd++": peer("Surprise SVD++", matrix, "scikit-surprise", "pandas"),
-    "lenskit": peer("LensKit ALS", matrix, "lenskit"),
-    "knn-imputer": peer("scikit-learn KNNImputer", matrix, "scikit-learn", fits=dense),
-    "iterative-imputer": peer(
-        "scikit-learn IterativeImputer", matrix, "scikit-learn", fits=imputed
-    ),
-    "lightgbm": peer("LightGBM: ids, counts, means", values, "lightgbm"),
-    "tensorly-cp": peer("TensorLy CP", tensor, "tensorly"),
+    "means": Method("means, the best of three", values, fitted=True),
+    "bias": Method("biases, empirical Bayes", values, fitted=True),
+    "vmf": Method("variational MF, best rank", values, fitted=True),
+    "bmf": Method("Bayesian MF, best rank", values, fitted=True),
+    "gaussian": Method("Gaussian of few columns", narrow, fitted=True),
+    "neighbours": Method("neighbours, best of four", matrix, fitted=True),
+    "rasch": Method("Rasch model", binary, fitted=True),
+    "myfm": peer("myFM", values, "myfm_members.py", "myfm", "setuptools<81"),
+    "surprise-svd": peer("Surprise SVD", matrix, *SURPRISE),
+    "surprise-svd++": peer("Surprise SVD++", matrix, *SURPRISE),
+    "lenskit": peer("LensKit ALS", matrix, "lenskit_als.py", "lenskit"),
+    "knn-imputer": peer("scikit-learn KNNImputer", matrix, *SKLEARN, fits=dense),
+    "iterative-imputer": peer("scikit-learn IterativeImputer", matrix, *SKLEARN, fits=imputed),
+    "lightgbm": peer("LightGBM: ids, counts, means", values, "boosted_trees.py", "lightgbm"),
+    "tensorly-cp": peer("TensorLy CP", tensor, "tensorly_cp.py", "tensorly"),
     "popularity": Method("popularity", lists),
     "ease": Method("EASE", lists),
     "implicit-als": ranker("implicit ALS", IMPLICIT, "implicit"),
     "implicit-bpr": ranker("implicit BPR", IMPLICIT, "implicit"),
+    "irspack-ials": ranker("irspack iALS", IRSPACK, "irspack"),
     "irspack-ease": ranker("irspack EASE", IRSPACK, "irspack"),
+    "irspack-edlae": ranker("irspack EDLAE", IRSPACK, "irspack"),
+    "irspack-rp3beta": ranker("irspack RP3beta", IRSPACK, "irspack"),
 }

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from benchmarks.arena.problem import Floats, Index, Problem
+from benchmarks.arena.problem import Floats, Index, Mask, Problem
 from benchmarks.arena.rasch import Rasch
-from benchmarks.arena.search import Choice, Settings, choose
+from benchmarks.arena.search import Choice, Settings, choose, validation_error
 from benchmarks.peers.harness import peak
 
 from exchangeable import Completer
@@ -54,9 +54,8 @@ def scale_of(problem: Problem) -> Scale:
     return Scale(kinds[problem.kind], tuple(problem.levels.tolist()))
 
 
-def cells_of(problem: Problem, *, all_cells: bool) -> Cells:
-    """The cells that may be read; those for validation only if settings are chosen."""
-    read = slice(None) if all_cells else ~problem.validation
+def cells_of(problem: Problem, read: Mask | slice = slice(None)) -> Cells:
+    """The cells that may be read, or some of them."""
     return Cells(problem.index[read], problem.values[read], problem.shape, scale_of(problem))
 
 
@@ -143,18 +142,14 @@ TUNED: dict[str, tuple[Sequence[Settings], Callable[[Settings, Cells], Any]]] = 
 def fit_tuned(name: str, problem: Problem, budget: float) -> tuple[Any, Choice]:
     """Choose settings on the validation cells, then fit to all cells that may be read."""
     grid, fit = TUNED[name]
-    hidden = problem.index[problem.validation], problem.values[problem.validation]
-    cells = cells_of(problem, all_cells=False)
 
     def error(settings: Settings) -> float:
-        means = problem.clipped(means_of(fit(settings, cells), hidden[0]))
-        return float(np.sqrt(np.mean((means - hidden[1]) ** 2)))
+        return validation_error(
+            problem, lambda read, index: means_of(fit(settings, cells_of(problem, read)), index)
+        )
 
-    if len(grid) == 1:
-        choice = Choice(dict(grid[0]), error(grid[0]), 1, 1, 0.0)
-    else:
-        choice = choose(grid, error, budget)
-    return fit(choice.settings, cells_of(problem, all_cells=True)), choice
+    choice = choose(grid, error, budget)
+    return fit(choice.settings, cells_of(problem)), choice
 
 
 def means_of(predictor: Any, index: Index) -> Floats:

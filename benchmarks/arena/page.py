@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.arena import summary
 from benchmarks.arena.methods import METHODS
-from benchmarks.arena.questions import QUESTIONS, share_shown
+from benchmarks.arena.questions import QUESTIONS
 from benchmarks.arena.runs import Record, stored
 from benchmarks.arena.summary import OURS, Board, Estimate
 from benchmarks.arena.tables import TABLES
@@ -30,6 +30,21 @@ PRINTED: Mapping[tuple[str, str], str] = {
     ("new-york", "missing-40"): "BPTF 4.82, BTMF 4.59",
 }
 """RMSE that papers print, at 40 % missing at random, on other draws of the missing cells."""
+
+
+ALTS: Mapping[str, str] = {
+    "ranks": "Mean rank and mean relative error of each method",
+    "heat": "Error above the best of each table",
+    "time": "Error over time",
+    "shares": "Error over the share of cells shown",
+    "sizes": "Seconds and memory over the number of cells",
+}
+"""What the pictures show, by name."""
+
+
+def picture(name: str, drawn: object) -> str:
+    """The line of a picture; without what it is drawn from, it would be that of older runs."""
+    return f"![{ALTS[name]}](pictures/arena-{name}.png)" if drawn else "Not drawn yet."
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -64,7 +79,7 @@ def standings(board: Board) -> str:
 
 
 def falls(boards: Sequence[Board]) -> str:
-    """Tables on which ours is more than 1 % worse than the better of two yardsticks."""
+    """Tables on which ours is more than 1 % worse than the best of the others."""
     found = [fall for board in boards for ours in OURS for fall in summary.falls(board, ours)]
     rows = [
         [
@@ -72,14 +87,16 @@ def falls(boards: Sequence[Board]) -> str:
             QUESTIONS[fall.question].title,
             METHODS[fall.ours].title,
             told(fall.error) or "no answer",
-            f"{METHODS[fall.yardstick].title} {told(fall.least)}",
+            f"{METHODS[fall.other].title} {told(fall.least)}",
             f"{100 * fall.worse:.1f} %" if not np.isnan(fall.worse) else "",
         ]
         for fall in sorted(found, key=lambda fall: -fall.worse)
     ]
     if not rows:
         return "None in what has been run."
-    return markdown(["table", "question", "ours", "RMSE", "yardstick", "worse by"], rows)
+    return markdown(
+        ["table", "question", "ours", "RMSE", "the best of the others", "worse by"], rows
+    )
 
 
 def figures(board: Board) -> str:
@@ -127,25 +144,46 @@ def chances(records: Sequence[Record]) -> str:
 
 
 def certainty(records: Sequence[Record]) -> str:
-    """How many of the true values lie in the intervals of 80 %, and the log-likelihood."""
+    """How many of the true values lie in the intervals of 80 %, and the log-likelihood.
+
+    On the tables that all methods were given; a method that failed on some has fewer.
+    """
+    tables = {table for table, _ in Board.of(records, ("cells",), order=2).complete}
+    kept = [
+        r
+        for r in records
+        if r["question"] == "cells"
+        and r["table"] in tables
+        and r["kind"] != "binary"
+        and summary.is_counted(r)
+        and "coverage" in r.get("scores", {})
+    ]
+    best: dict[str, float] = {}
+    for r in kept:
+        best[r["table"]] = max(r["scores"]["log_likelihood"], best.get(r["table"], -np.inf))
     rows = []
     for name in METHODS:
-        scores = [
-            r["scores"]
-            for r in records
-            if r["question"] == "cells"
-            and r["method"] == name
-            and r["table"] in TABLES
-            and r["kind"] != "binary"
-            and "coverage" in r.get("scores", {})
-        ]
-        if len(scores) >= summary.LEAST:
-            covered = np.array([row["coverage"] for row in scores])
-            off = f"{100 * np.abs(covered - 0.8).mean():.1f}"
-            rows.append(
-                [METHODS[name].title, str(len(scores)), f"{100 * covered.mean():.1f} %", off]
-            )
-    head = ["method", "tables", "mean share in the intervals of 80 %", "mean distance from 80"]
+        scores = {r["table"]: r["scores"] for r in kept if r["method"] == name}
+        if len(scores) < summary.LEAST:
+            continue
+        covered = np.array([row["coverage"] for row in scores.values()])
+        below = [best[table] - row["log_likelihood"] for table, row in scores.items()]
+        rows.append(
+            [
+                METHODS[name].title,
+                str(len(scores)),
+                f"{100 * covered.mean():.1f} %",
+                f"{100 * np.abs(covered - 0.8).mean():.1f}",
+                f"{np.mean(below):.3f}",
+            ]
+        )
+    head = [
+        "method",
+        "tables",
+        "mean share in the intervals of 80 %",
+        "mean distance from 80",
+        "mean log-likelihood of a cell below the best",
+    ]
     return markdown(head, rows) if rows else "Not run yet."
 
 
@@ -170,8 +208,7 @@ def sizes(records: Sequence[Record]) -> str:
     if not rows:
         return "Not run yet."
     head = ["method", "cells", "seconds, without the choice of settings", "MB"]
-    picture = "![Seconds and memory over the number of cells](pictures/arena-sizes.png)"
-    return f"{picture}\n\n{markdown(head, rows)}"
+    return f"{picture('sizes', rows)}\n\n{markdown(head, rows)}"
 
 
 def searches(records: Sequence[Record]) -> str:
@@ -215,9 +252,18 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         kept = [r for r in records if r["table"] in TABLES]
         answered = sum("scores" in r for r in kept)
         tables, commits = {r["table"] for r in kept}, sorted({r["commit"] for r in kept})
+        codes: dict[str, set[str]] = {}
+        for r in kept:
+            codes.setdefault(r["method"], set()).add(r.get("code", r["commit"]))
+        mixed = [f"{name} {len(codes[name])}" for name in METHODS if len(codes.get(name, ())) > 1]
         return (
             f"{len(kept):,} runs on {len(tables)} of {len(TABLES)} tables, {answered:,} of them "
-            f"with answers; commits {', '.join(commits)}."
+            f"with answers; commits {', '.join(commits)}. "
+            + (
+                f"States of the code of a method's runs: {', '.join(mixed)}."
+                if mixed
+                else "All runs of a method are of one state of its code."
+            )
         )
 
     def load() -> str:
@@ -230,19 +276,26 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         )
 
     members = ("rows-10", "rows-50", "features-0", "features-1")
+    shown, missing = ("cells", *SHARES), ("missing-40", "missing-60")
+
+    def of_standings(name: str) -> Callable[[], str]:
+        return lambda: picture(name, summary.standings(board("cells", order=2)))
+
     return {
+        **{f"picture of {name}": of_standings(name) for name in ("ranks", "heat", "time")},
+        "picture of shares": lambda: picture("shares", summary.lines_of_shares(records)),
         "counted": counted,
         "standings of cells": lambda: standings(board("cells", order=2)),
         "standings of tensors": lambda: standings(board("cells", order=3)),
         "standings of shares": lambda: standings(board(*SHARES, order=2)),
-        "falls": lambda: falls([board("cells"), board(*SHARES), board(*members)]),
+        "falls": lambda: falls([board(*shown, *members, *missing, "random")]),
         "cells": lambda: figures(board("cells")),
         "certainty": lambda: certainty(records),
         "chances": lambda: chances(records),
         "shares": lambda: figures(board(*SHARES)),
         "members": lambda: figures(board(*members)),
         "random": lambda: figures(board("random")),
-        "tensors": lambda: tensors(board("missing-40", "missing-60")),
+        "tensors": lambda: tensors(board(*missing)),
         "positives": lambda: measures(records, ("positives",), ("recall@20", "ndcg@10")),
         "accuracies": lambda: accuracies(records),
         "load": load,
@@ -264,44 +317,6 @@ def filled(text: str, records: Sequence[Record]) -> str:
     return marks.sub(section, text)
 
 
-def seconds_and_errors(records: Sequence[Record], board: Board) -> dict[str, tuple[float, float]]:
-    """Median seconds of a run and mean relative error, of methods that took all tables."""
-    found, places = {}, summary.standings(board)
-    most = max(error.tables for _, error in places.values())
-    for name, (_, error) in places.items():
-        if error.tables < most:
-            continue
-        seconds = [
-            r["wall_s"]
-            for r in records
-            if r["method"] == name
-            and (r["table"], r["question"]) in board.complete
-            and "wall_s" in r
-        ]
-        found[name] = float(np.median(seconds)), error.mean
-    return found
-
-
-def lines_of_shares(records: Sequence[Record]) -> dict[str, list[tuple[float, float]]]:
-    """Mean RMSE in deviations by share, over the tables that have all shares and methods."""
-    errors: dict[str, dict[tuple[str, float], float]] = {}
-    for r in records:
-        share = share_shown(r["question"])
-        if share is not None and summary.is_counted(r) and "scores" in r:
-            errors.setdefault(r["method"], {})[r["table"], share] = (
-                r["scores"]["rmse"] / r["deviation"]
-            )
-    wanted = [set(errors.get(name, {})) for name in (*OURS, *summary.YARDSTICKS)]
-    every = set.intersection(*wanted)
-    shares = sorted({share for _, share in every})
-    tables = sorted({t for t, _ in every if all((t, share) in every for share in shares)})
-    return {
-        name: [(100 * s, float(np.mean([errors[name][t, s] for t in tables]))) for s in shares]
-        for name in METHODS
-        if tables and all((t, s) in errors.get(name, {}) for t in tables for s in shares)
-    }
-
-
 def write_page(results: Path, page: Path = PAGE) -> None:
     """Write the page and its pictures from the stored runs."""
     from benchmarks.arena import pictures
@@ -314,8 +329,8 @@ def write_page(results: Path, page: Path = PAGE) -> None:
         title = "a tenth of the cells hidden, two axes"
         pictures.draw_standings(PICTURES / "arena-ranks.png", places, title)
         pictures.draw_heat(PICTURES / "arena-heat.png", Board.of(records, ("cells",)), "cells")
-        pictures.draw_time(PICTURES / "arena-time.png", seconds_and_errors(records, board))
-    if lines := lines_of_shares(records):
+        pictures.draw_time(PICTURES / "arena-time.png", summary.seconds_and_errors(records, board))
+    if lines := summary.lines_of_shares(records):
         pictures.draw_shares(PICTURES / "arena-shares.png", lines)
     if rows := summary.sizes(records):
         pictures.draw_sizes(PICTURES / "arena-sizes.png", rows)

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Index = NDArray[np.int64]
+Column = NDArray[np.int64]
+"""The members of cells on one axis: (E,)."""
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -29,8 +31,8 @@ class Problem:
     """Possible values, ascending; none of real numbers."""
     index: Index  # (E, D), cells that may be read
     values: Floats  # (E,)
-    validation: Mask  # (E,), cells of these that settings are chosen on
-    queries: Index  # (Q, D), cells that are asked for; of positives users in the first column
+    validation: Mask  # (V, E), draws of the cells that settings are chosen on, each hidden in turn
+    queries: Index  # (Q, D), cells that are asked for; of positives what each user takes next
     features: dict[int, Floats] = field(default_factory=dict)  # (N_d, F) of some axes
     truth: Floats = field(default_factory=lambda: np.empty(0))  # (Q,)
 
@@ -53,6 +55,11 @@ class Problem:
             hashed.update(np.ascontiguousarray(array).tobytes())
         return hashed.hexdigest()[:16]
 
+    @property
+    def asked(self) -> Index:
+        """What a method may know of the queries: of positives only the users, (U, 1), ascending."""
+        return np.unique(self.queries[:, :1], axis=0) if self.kind == "positives" else self.queries
+
     def write(self, path: Path) -> None:
         """Write all but the truth, whole or not at all."""
         named = {f"features_{axis}": block for axis, block in self.features.items()}
@@ -65,7 +72,7 @@ class Problem:
             index=self.index,
             values=self.values,
             validation=self.validation,
-            queries=self.queries,
+            queries=self.asked,
             **named,
         )
         partial.rename(path)
@@ -89,7 +96,7 @@ class Problem:
                 features,
             )
 
-    def clipped(self, answers: Floats) -> Floats:
+    def clipped(self, answers: Floats, read: Mask | slice = slice(None)) -> Floats:
         """Keep answers within the possible values, or those that were read."""
-        known = self.levels if len(self.levels) else self.values
+        known = self.levels if len(self.levels) else self.values[read]
         return np.clip(answers, known.min(), known.max())

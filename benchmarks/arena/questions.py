@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from benchmarks.arena.problem import Mask, Problem
+from benchmarks.arena.problem import Column, Mask, Problem
 from benchmarks.arena.tables import Entry, TableArrays
 from benchmarks.peers.positives import split_by_user
 
@@ -20,6 +20,11 @@ TEST = 0.1
 """Share of the cells that ``cells`` hides."""
 VALIDATION = 0.1
 """Share of the cells that are read on which settings are chosen."""
+ENOUGH_CELLS, ENOUGH_MEMBERS, MAX_DRAWS = 500, 100, 5
+"""Settings are chosen on several draws of validation cells, or members, where one is smaller.
+
+With 300 cells shown one draw has 30, and which of ten settings does best on these is chance.
+"""
 NEW = 0.2
 """Share of the members that are new where some are."""
 MAX_TEST, MAX_VALIDATION = 50_000, 50_000
@@ -56,9 +61,7 @@ def assemble(
     positions, queries = np.flatnonzero(shown), np.flatnonzero(tested)
     if len(queries) > MAX_TEST and not every:
         queries = np.sort(rng.choice(queries, MAX_TEST, replace=False))
-    number = min(max(int(VALIDATION * len(positions)), 1), MAX_VALIDATION)
-    validation = np.zeros(len(positions), dtype=bool)
-    validation[rng.choice(len(positions), number, replace=False)] = True
+    validation = draw_cells(len(positions), rng)
     return Problem(
         table.kind,
         table.shape,
@@ -69,6 +72,32 @@ def assemble(
         table.index[queries],
         truth=table.values[queries],
     )
+
+
+def draws_for(number: int, enough: int) -> int:
+    """Number of draws of so many by which there are enough."""
+    return min(-(-enough // number), MAX_DRAWS)
+
+
+def draw_cells(cells: int, rng: np.random.Generator) -> Mask:
+    """Draw validation cells, none twice: (V, E)."""
+    number = min(max(int(VALIDATION * cells), 1), MAX_VALIDATION)
+    draws = min(draws_for(number, ENOUGH_CELLS), cells // number)
+    chosen = rng.choice(cells, draws * number, replace=False).reshape(draws, number)
+    validation = np.zeros((draws, cells), dtype=bool)
+    np.put_along_axis(validation, chosen, True, axis=1)
+    return validation
+
+
+def draw_members(column: Column, members: Column, rng: np.random.Generator) -> Mask:
+    """Draw members, none twice, and mark the cells of each draw: (V, E).
+
+    Each draw is of the share of the members that is new in the question.
+    """
+    number = max(1, round(NEW * len(members)))
+    draws = min(draws_for(number, ENOUGH_MEMBERS), len(members) // number)
+    chosen = rng.choice(members, draws * number, replace=False).reshape(draws, number)
+    return np.stack([np.isin(column, some) for some in chosen])
 
 
 def hide_cells(share: float) -> Callable[[TableArrays, np.random.Generator], Problem]:
@@ -106,12 +135,19 @@ def new_members(table: TableArrays, axis: int, rng: np.random.Generator) -> Mask
 
 
 def hide_rows(share: float) -> Callable[[TableArrays, np.random.Generator], Problem]:
-    """Show a share of the cells of new rows, and all cells of others."""
+    """Show a share of the cells of new rows, and all cells of others.
+
+    Validation does the same with rows that are not new: what is best for cells of complete rows
+    is not what is best for those of rows with few.
+    """
 
     def hide(table: TableArrays, rng: np.random.Generator) -> Problem:
         new = new_members(table, 0, rng)
         tested = new & (rng.random(len(new)) >= share)
-        return assemble(table, ~tested, tested, rng)
+        problem = assemble(table, ~tested, tested, rng)
+        known = np.setdiff1d(table.index[:, 0], table.index[new, 0])
+        drawn = draw_members(problem.index[:, 0], known, rng)
+        return replace(problem, validation=drawn & (rng.random(drawn.shape) >= share))
 
     return hide
 
@@ -122,10 +158,10 @@ def hide_members(axis: int) -> Callable[[TableArrays, np.random.Generator], Prob
     def hide(table: TableArrays, rng: np.random.Generator) -> Problem:
         tested = new_members(table, axis, rng)
         problem = assemble(table, ~tested, tested, rng)
-        rest = replace(table, index=problem.index, values=problem.values)
+        column = problem.index[:, axis]
         return replace(
             problem,
-            validation=new_members(rest, axis, rng),
+            validation=draw_members(column, np.unique(column), rng),
             features=dict(table.features),
         )
 
@@ -164,7 +200,7 @@ def hide_positives(table: TableArrays, least: float, seed: int) -> Problem:
         np.array([1.0]),
         train,
         np.ones(len(train)),
-        np.zeros(len(train), dtype=bool),  # rankers hide a fifth of each user themselves
+        np.zeros((0, len(train)), dtype=bool),  # rankers hide a fifth of each user themselves
         held_out,
         truth=np.ones(len(held_out)),
     )

@@ -3,8 +3,8 @@
     results/TABLE/QUESTION.SEED/METHOD.json
 
 A run that has a file is not repeated, also where the method failed or did not fit, which is a row
-like others, unless the limits are wider now and the run had reached those of before. Files are
-replaced whole, so that the arena can be stopped at any moment.
+like others, unless it is of other code (``code``), or the limits are wider now and it had reached
+those of before. Files are replaced whole, so that the arena can be stopped at any moment.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.arena.code import code_of
 from benchmarks.arena.methods import METHODS
 from benchmarks.arena.problem import Problem
 from benchmarks.arena.scoring import score, score_accuracies
@@ -60,10 +61,12 @@ class Run:
 
 
 def is_done(path: Path, limits: Limits) -> bool:
-    """Whether a run exists that wider limits would not change."""
+    """Whether a run of this code exists that wider limits would not change."""
     if not path.exists():
         return False
     record = json.loads(path.read_text())
+    if record.get("code") != code_of(record["method"]):
+        return False
     before = record["limits"]
     if "failed" in record:
         return not record["failed"].startswith("more than") or (
@@ -88,6 +91,7 @@ def measured(run: Run, problem: Problem, limits: Limits, environments: Path) -> 
         "deviation": float(np.std(problem.truth)),
         "limits": vars(limits),
         "commit": commit(),
+        "code": code_of(run.method),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         "load": os.getloadavg()[0],

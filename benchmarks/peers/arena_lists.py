@@ -31,7 +31,7 @@ def ranker_of(name: str) -> Ranker:
         return RANKERS[model]
     from irspack_ranking import RANKERS
 
-    return RANKERS[{"ease": "dense-slim"}[model]]
+    return RANKERS[{"ease": "dense-slim"}.get(model, model)]
 
 
 def lists(score: Score, data: Positives, users: NDArray[np.int64]) -> NDArray[np.int64]:

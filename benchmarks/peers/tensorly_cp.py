@@ -7,14 +7,12 @@ from harness import Floats
 from numpy.typing import NDArray
 from tensorly.decomposition import parafac
 
-ITERATIONS = 100
-
 
 class MaskedCP:
     """Alternating least squares that fill the missing cells anew after each sweep."""
 
-    def __init__(self, shape: tuple[int, ...], rank: int) -> None:
-        self.shape, self.rank = shape, rank
+    def __init__(self, shape: tuple[int, ...], rank: int, penalty: float, rounds: int) -> None:
+        self.shape, self.rank, self.penalty, self.rounds = shape, rank, penalty, rounds
 
     def fit(self, index: NDArray[np.int64], values: Floats) -> None:
         tensor, mask = np.zeros(self.shape), np.zeros(self.shape)
@@ -23,10 +21,10 @@ class MaskedCP:
             tensor,
             self.rank,
             mask=mask,
-            n_iter_max=ITERATIONS,
+            n_iter_max=self.rounds,
             init="random",
             random_state=0,
-            l2_reg=1e-3,
+            l2_reg=self.penalty,
         )
         self.weights, self.factors = found
 

@@ -78,12 +78,15 @@ def commit() -> str:
 @lru_cache(maxsize=1)
 def code_here() -> Code:
     """Hashes of the code at hand."""
-    files = {
-        path.relative_to(PACKAGE).as_posix(): path.read_bytes()
-        for path in PACKAGE.rglob("*")
-        if _counts(path.name) and path.is_file()
-    }
-    return _hashes(files)
+    return _hashes(
+        {name: path.read_bytes() for name, path in package_files().items() if path.is_file()}
+    )
+
+
+def package_files() -> dict[str, Path]:
+    """Files of the package that figures may depend on, by name."""
+    found = (path for path in PACKAGE.rglob("*") if counts(path.name))
+    return {path.relative_to(PACKAGE).as_posix(): path for path in found}
 
 
 @lru_cache(maxsize=64)
@@ -96,7 +99,7 @@ def code_of_commit(commit: str) -> Code | None:
     files = {}
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for member in archive.getmembers():
-            content = archive.extractfile(member) if _counts(member.name) else None
+            content = archive.extractfile(member) if counts(member.name) else None
             if content is not None:
                 files[member.name.removeprefix(PREFIX)] = content.read()
     return _hashes(files)
@@ -148,24 +151,27 @@ def check_one_code(rows: Mapping[str, Sequence[tuple[str, Run]]], any_commit: bo
     return "Runs are of **different code**: the commit of each row is in its last column."
 
 
-def _counts(name: str) -> bool:
+def counts(name: str) -> bool:
     """Whether figures may depend on a file."""
     return name.endswith((".py", ".safetensors"))
 
 
 def _hashes(files: Mapping[str, bytes]) -> Code:
     """Hash files by kind."""
-    digests = {name: _digest(name, content) for name, content in files.items()}
+    digests = {name: digest(name, content) for name, content in files.items()}
     return {
-        kind: hashlib.sha256(
-            "".join(f"{n} {digests[n]}\n" for n in sorted(digests) if n.startswith(tuple(parts)))
-            .encode()
-        ).hexdigest()[:16]
+        kind: together({n: d for n, d in digests.items() if n.startswith(tuple(parts))})
         for kind, parts in KINDS.items()
-    }  # fmt: skip
+    }
 
 
-def _digest(name: str, content: bytes) -> str:
+def together(digests: Mapping[str, str]) -> str:
+    """Hash the names and digests of files."""
+    lines = "".join(f"{name} {digests[name]}\n" for name in sorted(digests))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def digest(name: str, content: bytes) -> str:
     """Hash a file; of a Python module without comments, docstrings and empty lines."""
     if name.endswith(".py"):
         content = _without_prose(content.decode()).encode()

@@ -1,20 +1,19 @@
 """The arena hides the same cells for all, measures them alike, and keeps what came of each run."""
 
-import json
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from benchmarks.arena import __main__ as arena
-from benchmarks.arena import page, summary
-from benchmarks.arena.methods import METHODS, Method
+from benchmarks.arena import code
+from benchmarks.arena.code import code_of
+from benchmarks.arena.methods import METHODS, PEERS, Method
 from benchmarks.arena.problem import Problem
-from benchmarks.arena.questions import QUESTIONS, asked, problem_of
+from benchmarks.arena.questions import QUESTIONS, asked, draw_cells, problem_of
 from benchmarks.arena.rasch import Rasch
 from benchmarks.arena.runs import RESULTS, Limits, Run, is_done, limited, measured, store, stored
 from benchmarks.arena.scoring import score, score_accuracies
-from benchmarks.arena.search import choose
+from benchmarks.arena.search import choose, validation_error
 from benchmarks.arena.tables import TABLES, TINY
 from benchmarks.peers.positives import Positives, measure_ranking
 from scipy.special import expit
@@ -53,7 +52,7 @@ def test_a_problem_is_the_same_each_time_and_hides_what_it_asks_for(table, quest
     assert not cells(problem.index) & cells(problem.queries)
     assert len(problem.truth) == len(problem.queries) > 0
     assert problem.validation.any() == (question != "positives")
-    assert not problem.validation.all()
+    assert not problem.validation.all(axis=1).any()
 
 
 def test_the_file_of_a_problem_has_no_true_value(tmp_path):
@@ -72,8 +71,52 @@ def test_the_file_of_a_problem_has_no_true_value(tmp_path):
 def test_new_members_have_no_cell_and_validation_hides_members_too():
     problem = tiny("tiny", "features-0")
     assert not set(problem.index[:, 0]) & set(problem.queries[:, 0])
-    validation, rest = problem.index[problem.validation], problem.index[~problem.validation]
-    assert not set(validation[:, 0]) & set(rest[:, 0])
+    assert len(problem.validation) == 5  # 54 rows are few
+    for hidden in problem.validation:
+        validation, rest = problem.index[hidden], problem.index[~hidden]
+        assert len(validation)
+        assert not set(validation[:, 0]) & set(rest[:, 0])
+
+
+def test_validation_of_new_rows_hides_cells_of_whole_rows_as_the_question_does():
+    problem = tiny("tiny", "rows-10")
+    new = set(problem.queries[:, 0])
+    for hidden in problem.validation:
+        rows = problem.index[:, 0]
+        checked = set(rows[hidden])
+        assert not checked & new
+        left = np.isin(rows, list(checked)) & ~hidden
+        assert left.sum() < 0.25 * hidden.sum()  # as new rows show a tenth of their cells
+
+
+def test_few_cells_are_validated_in_several_draws_and_none_twice():
+    few = tiny("tiny", "cells").validation
+    assert few.shape == (5, 540)
+    assert (few.sum(axis=1) == 54).all()
+    assert few.sum(axis=0).max() == 1
+    many = draw_cells(20_000, np.random.default_rng(0))
+    assert (many.shape, many.sum()) == ((1, 20_000), 2000)
+
+
+def test_settings_are_chosen_by_the_errors_of_all_draws():
+    validation = np.array([[True, False, False], [False, True, False]])
+    index, values = np.array([[0, 0], [0, 1], [1, 0]]), np.array([1.0, 2.0, 9.0])
+    problem = Problem("real", (2, 2), np.empty(0), index, values, validation, index[:0])
+
+    def answer(read, asked):
+        assert not cells(asked) & cells(index[read])
+        return np.full(len(asked), values[read].min())
+
+    # The first draw answers 2 for 1, the second 1 for 2; both lie in the range of what was read.
+    assert validation_error(problem, answer) == 1
+
+
+def test_a_method_that_is_asked_for_lists_reads_users_and_not_what_they_take(tmp_path):
+    problem = tiny("tiny", "positives")
+    problem.write(tmp_path / "problem.npz")
+    asked = Problem.read(tmp_path / "problem.npz").queries
+    assert np.array_equal(asked[:, 0], np.unique(problem.queries[:, 0]))
+    assert asked.shape[1] == 1
 
 
 def test_a_share_of_the_cells_is_shown():
@@ -105,6 +148,20 @@ def test_the_search_takes_the_least_error_and_passes_over_failures():
 def test_the_search_tries_the_first_settings_in_any_case_and_no_other_without_time():
     choice = choose([{"k": 1}, {"k": 2}], lambda settings: -settings["k"], 0)
     assert (choice.settings, choice.tried, choice.of) == ({"k": 1}, 1, 2)
+
+
+def test_the_search_does_not_take_the_import_of_a_library_for_the_time_of_its_settings(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("benchmarks.arena.search.time.perf_counter", lambda: clock[0])
+
+    def error(settings):
+        clock[0] += 10 if settings["k"] == 0 else 1
+        return settings["k"]
+
+    assert choose([{"k": k} for k in range(12)], error, 25).tried == 12
+    assert choose([{"k": k} for k in range(12)], error, 15).tried == 1
+    slow = choose([{"k": k} for k in (1, 0, 2, 3)], error, 20)
+    assert slow.tried == 2  # the second took 10 seconds, and the third might
 
 
 def test_rasch_finds_abilities_and_difficulties():
@@ -159,7 +216,7 @@ def test_accuracies_are_of_known_cells_and_answers_for_others():
         np.array([0.0, 1.0]),
         index,
         np.array([1.0, 0.0]),
-        np.zeros(2, dtype=bool),
+        np.zeros((0, 2), dtype=bool),
         queries,
         truth=np.array([1.0, 0.0, 0.0, 0.0]),
     )
@@ -208,7 +265,7 @@ def test_runs_are_repeated_where_wider_limits_might_change_them(tmp_path):
     path, usual = tmp_path / "run.json", Limits(budget=10, seconds=20, memory_mb=100)
 
     def done(limits, **facts):
-        store({"limits": vars(usual), **facts}, path)
+        store({"limits": vars(usual), "method": "vmf", "code": code_of("vmf"), **facts}, path)
         return is_done(path, limits)
 
     wider = Limits(budget=20, seconds=40, memory_mb=100)
@@ -219,76 +276,40 @@ def test_runs_are_repeated_where_wider_limits_might_change_them(tmp_path):
     assert not done(wider, failed="more than 20 s")
     assert done(usual, failed="more than 20 s")
     assert done(wider, failed="ValueError: no answer")
+    assert not done(usual, tried=5, of=5, scores={}, code="other")
 
 
-def record_of(table, method, rmse=None, question="cells"):
-    found = {"failed": "more than 1 s"} if rmse is None else {"scores": {"rmse": rmse}}
-    facts = {"table": table, "question": question, "method": method, "seed": 0}
-    return {**facts, "kind": "levels", "shape": [2, 2], **found}
+def test_the_code_of_a_run_is_what_its_figures_depend_on_and_no_prose(monkeypatch, tmp_path):
+    assert code_of("vmf") == code_of("bias") != code_of("auto")
+    assert len({code_of(name) for name in ("auto", "lenskit", "myfm", "irspack-ease")}) == 4
+    parts = ("benchmarks", "benchmarks/arena", "benchmarks/peers")
+    for part in parts:
+        (tmp_path / part).mkdir()
+        for path in (code.ROOT / part).glob("*.py"):
+            (tmp_path / part / path.name).write_text(path.read_text())
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+    before = {name: code_of.__wrapped__(name) for name in ("myfm", "lenskit", "vmf")}
+    assert before["myfm"] == code_of("myfm")
+
+    def changed(path, text):
+        with (tmp_path / path).open("a") as file:
+            file.write(text)
+        code.digest_of.cache_clear()
+        return {name for name in before if code_of.__wrapped__(name) != before[name]}
+
+    assert changed("benchmarks/peers/myfm_members.py", "# a comment\n") == set()
+    assert changed("benchmarks/peers/myfm_members.py", "ITERATIONS = 1\n") == {"myfm"}
+    assert changed("benchmarks/arena/scoring.py", "SURE = 0\n") == {"myfm", "lenskit", "vmf"}
+    code.digest_of.cache_clear()
 
 
-def test_ranks_and_errors_count_a_method_that_failed_as_the_last():
-    records = [
-        record_of("coat", "pretrained", 1.0),
-        record_of("coat", "bias", 1.1),
-        record_of("coat", "vmf"),
-        record_of("davis", "pretrained", 2.0),
-        record_of("davis", "vmf", 1.9),
-    ]
-    board = summary.Board.of(records, ("cells",))
-    key = ("coat", "cells")
-    assert [board.rank(key, m) for m in ("pretrained", "bias", "vmf")] == [0, 0.5, 1]
-    assert board.relative(key, "bias") == board.relative(key, "vmf") == pytest.approx(0.1)
-    assert np.isnan(board.rank(key, "bmf"))
-    (fall,) = summary.falls(board, "pretrained")
-    assert (fall.table, fall.yardstick) == ("davis", "vmf")
-    assert fall.worse == pytest.approx(2 / 1.9 - 1)
-    assert summary.best_of(board, ("davis", "cells")) == ("vmf", 1.9)
-
-
-def test_standings_are_over_tables_that_all_methods_were_given(monkeypatch):
-    everyone = {"pretrained", "bias", "vmf"}
-    monkeypatch.setattr(summary, "required", lambda kind, order: everyone)
-    records = [
-        record_of(table, method, rmse)
-        for table, rmse in (("coat", 1.0), ("davis", 2.0), ("kiba", 3.0))
-        for method, rmse in (("pretrained", rmse), ("bias", 1.2 * rmse), ("vmf", 1.1 * rmse))
-    ]
-    records.append(record_of("coat", "bmf", 0.9))
-    records.append(record_of("douban", "bias", 0.1))  # ours has not been asked
-    found = summary.standings(summary.Board.of(records, ("cells",)))
-    assert list(found) == ["pretrained", "vmf", "bias"]
-    rank, error = found["bias"]
-    assert (rank.mean, rank.low, rank.high, rank.tables) == (1, 1, 1, 3)
-    assert error.low <= error.mean <= error.high
-    assert error.mean == pytest.approx((1.2 / 0.9 * 1.2 * 1.2) ** (1 / 3) - 1)
-
-
-def test_other_methods_than_those_for_a_kind_are_not_required():
-    two, three = summary.required("levels", 2), summary.required("real", 3)
-    assert {"pretrained", "auto", "vmf", "myfm", "lenskit"} <= two
-    assert not two & {"finetuned", "rasch", "gaussian", "tensorly-cp", "implicit-als"}
-    assert three == {"pretrained", "auto", "means", "bias", "vmf", "bmf", "myfm", "lightgbm"} | {
-        "tensorly-cp"
-    }
-    assert "implicit-als" in summary.required("positives", 2)
-
-
-def test_the_page_has_what_the_stored_runs_say():
-    text = page.PAGE.read_text(encoding="utf-8")
-    records = stored(RESULTS)
-    assert set(re.findall(r"<!-- runs: ([\w ]+) -->", text)) == set(page.sections(records))
-    assert page.filled(text, records) == text, "draw it again: python -m benchmarks.arena --page"
-
-
-def test_stored_runs_have_a_place_and_the_cells_of_their_question_are_the_same_for_all():
-    digests = {}
-    for path in RESULTS.glob("*/*/*.json"):
-        record = json.loads(path.read_text())
-        run = Run(record["table"], record["question"], record["method"], record["seed"])
-        assert run.path(RESULTS) == path
-        digests.setdefault(path.parent, set()).add(record["digest"])
-    assert all(len(found) == 1 for found in digests.values())
+def test_peers_name_the_modules_that_their_script_imports():
+    for method in METHODS.values():
+        if method.environment is not None:
+            script = (code.ROOT / PEERS / method.script).read_text()
+            names = [module.removesuffix(".py") for module in method.modules]
+            assert names
+            assert all(f"from {name} import" in script for name in names)
 
 
 def test_a_table_that_cannot_be_had_is_said_and_others_go_on(tmp_path, capsys, monkeypatch):

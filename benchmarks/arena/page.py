@@ -23,6 +23,10 @@ from benchmarks.arena.tables import TABLES
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "arena.md", ROOT / "docs" / "pictures"
+README = ROOT / "README.md"
+"""Has the first rows of two tables of standings side by side."""
+FIRST = 8
+"""Rows of the README's table."""
 SHARES = ("shown-1", "shown-3", "shown-10", "shown-30")
 PRINTED: Mapping[tuple[str, str], str] = {
     ("birmingham", "missing-40"): "BGCP 25.6, BTMF 18.2",
@@ -76,6 +80,35 @@ def standings(board: Board) -> str:
         return f"Fewer than {summary.LEAST} tables have been given to all methods yet."
     tables = ", ".join(name for name in board.tables if name in {t for t, _ in board.complete})
     return f"{markdown(head, rows)}\n\nTables that all methods were given: {tables}."
+
+
+def first_places(boards: Mapping[str, Board]) -> str:
+    """Mean rank and relative error of the best methods, on several sets of tables side by side.
+
+    Methods that did not take all of the tables of the first set are left out.
+    """
+    found = {title: summary.standings(board) for title, board in boards.items()}
+    first = next(iter(found.values()))
+    if not first:
+        return f"Fewer than {summary.LEAST} tables have been given to all methods yet."
+    most = max(rank.tables for rank, _ in first.values())
+    names = [name for name, (rank, _) in first.items() if rank.tables == most][:FIRST]
+
+    def columns(name: str, places: Mapping[str, tuple[Estimate, Estimate]]) -> list[str]:
+        if name not in places:
+            return ["–", "–"]
+        rank, error = places[name]
+        return [f"{rank.mean:.2f}", f"{100 * error.mean:.1f} %"]
+
+    head = ["method"]
+    for title, places in found.items():
+        tables = max((rank.tables for rank, _ in places.values()), default=0)
+        head += [f"{title} ({tables} tables): mean rank", "error above the best"]
+    rows = [
+        [METHODS[name].title, *(text for each in found.values() for text in columns(name, each))]
+        for name in names
+    ]
+    return markdown(head, rows)
 
 
 def falls(boards: Sequence[Board]) -> str:
@@ -285,6 +318,12 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         **{f"picture of {name}": of_standings(name) for name in ("ranks", "heat", "time")},
         "picture of shares": lambda: picture("shares", summary.lines_of_shares(records)),
         "counted": counted,
+        "first places": lambda: first_places(
+            {
+                "a tenth hidden": board("cells", order=2),
+                "1 to 30 % shown": board(*SHARES, order=2),
+            }
+        ),
         "standings of cells": lambda: standings(board("cells", order=2)),
         "standings of tensors": lambda: standings(board("cells", order=3)),
         "standings of shares": lambda: standings(board(*SHARES, order=2)),
@@ -317,12 +356,13 @@ def filled(text: str, records: Sequence[Record]) -> str:
     return marks.sub(section, text)
 
 
-def write_page(results: Path, page: Path = PAGE) -> None:
-    """Write the page and its pictures from the stored runs."""
+def write_page(results: Path, pages: Sequence[Path] = (PAGE, README)) -> None:
+    """Write the page, its pictures and the README's table from the stored runs."""
     from benchmarks.arena import pictures
 
     records = stored(results)
-    page.write_text(filled(page.read_text(encoding="utf-8"), records), encoding="utf-8")
+    for page in pages:
+        page.write_text(filled(page.read_text(encoding="utf-8"), records), encoding="utf-8")
     board = Board.of(records, ("cells",), order=2)
     places = summary.standings(board)
     if places:

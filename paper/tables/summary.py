@@ -1,4 +1,4 @@
-"""The README's table of results, printed from the stored runs: five tables, five methods.
+"""The summary of results, printed from the stored runs: five tables, five methods.
 
     python -m paper.tables.summary [--any-commit]
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,10 +100,33 @@ def test_other_methods_than_those_for_a_kind_are_not_required():
 
 
 def test_the_page_has_what_the_stored_runs_say():
-    text = page.PAGE.read_text(encoding="utf-8")
+    texts = [path.read_text(encoding="utf-8") for path in (page.PAGE, page.README)]
     records = stored(RESULTS)
-    assert set(re.findall(r"<!-- runs: ([\w ]+) -->", text)) == set(page.sections(records))
-    assert page.filled(text, records) == text, "draw it again: python -m benchmarks.arena --page"
+    marks = re.findall(r"<!-- runs: ([\w ]+) -->", "\n".join(texts))
+    assert sorted(marks) == sorted(page.sections(records))
+    for text in texts:
+        assert page.filled(text, records) == text, (
+            "draw it again: python -m benchmarks.arena --page"
+        )
+
+
+def test_the_table_of_the_readme_has_the_best_methods_of_two_sets_of_tables():
+    worse = {"cells": 1.1, "shown-10": 1.2}
+    records = [
+        record_of(table, method, error, question)
+        for table in ("coat", "davis", "douban")
+        for question, most in worse.items()
+        for method, error in (("pretrained", 1.0), ("bias", most))
+    ]
+    boards = {q: summary.Board.of(records, (q,)) for q in worse}
+    assert page.first_places(boards).startswith("Fewer than 3 tables")
+    every = {q: replace(board, complete=set(board.errors)) for q, board in boards.items()}
+    head, _, *rows = page.first_places(every).splitlines()
+    assert head.count("(3 tables)") == 2
+    assert rows == [
+        "| ours, zero-shot | 0.00 | 0.0 % | 0.00 | 0.0 % |",
+        "| biases, empirical Bayes | 1.00 | 10.0 % | 1.00 | 20.0 % |",
+    ]
 
 
 def test_stored_runs_have_a_place_and_the_cells_of_their_question_are_the_same_for_all():

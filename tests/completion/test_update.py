@@ -128,6 +128,30 @@ def test_values_that_change_one_by_one_are_folded_in(model, monkeypatch):
     assert errors[0] < 0.3 * errors[1]
 
 
+@STRANGERS
+@pytest.mark.parametrize("known_too", [False, True])
+def test_every_cell_is_in_the_pools_once_after_new_and_changed_ones_came_together(known_too):
+    completer = Completer("pretrained").fit(LABELS, RATINGS)
+    films = LABELS["film"].unique().sort().head(4)
+    cells = pl.DataFrame({"member": ["newcomer"] * 4, "film": films})
+    values = np.array([5.0, 4.0, 3.0, 2.0])
+    if known_too:
+        cells, values = pl.concat([LABELS.head(3), cells]), np.r_[6 - RATINGS[:3], values]
+    completer.update(cells, values)
+    table, memory = completer.table_, completer.predictor_.memory
+    assert len(table) == len(RATINGS) + 4
+    assert completer.fitted_.cells_since_refresh == len(cells)  # none was read again
+    for pools in memory.pools:
+        for axes, states in pools.states.items():
+            counts = states[-1][-1].flatten()  # the last state of a mean is its number of cells
+            expected = (
+                np.array([len(table)])
+                if not axes
+                else np.append(table.cells_per_member(axes[0]), 0)  # the spare member
+            )
+            np.testing.assert_array_equal(counts.numpy(), expected)
+
+
 def test_where_most_members_have_other_values_all_are_read_together():
     completer = Completer("pretrained").fit(LABELS, RATINGS)
     completer.update(LABELS, 6 - RATINGS)

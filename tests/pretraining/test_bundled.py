@@ -105,6 +105,8 @@ def test_it_is_tuned_to_a_table_as_far_as_that_helps(completer):
     spoilt.finetune(training=wild)
     assert "best at 0" in spoilt.notes_[-1]
     np.testing.assert_array_equal(spoilt.predict(HIDDEN), before)
+    ends = [each.predict_interval(HIDDEN) for each in (spoilt, completer)]
+    np.testing.assert_array_equal(*ends)
 
 
 @STRANGERS

@@ -102,6 +102,22 @@ def test_a_cell_that_was_known_takes_its_new_value():
     np.testing.assert_allclose(completer.predict(ASKED), expected.predict(ASKED), atol=0.05)
 
 
+@pytest.mark.parametrize("later", [[70.0, 80.0], None])
+def test_a_cell_that_was_known_has_the_time_of_its_new_value(later):
+    """Or none, since that of its value before no longer holds."""
+    index = np.argwhere(np.ones((8, 6)))
+    times = np.arange(len(index)).astype(float)
+    completer = Completer("bias").fit(index, 1.0 + np.arange(len(index)) % 5, times=times)
+    completer.update([(2, 3), (8, 1)], [5.0, 4.0], times=later)
+    table = completer.table_
+    found = dict(zip(map(tuple, table.index.tolist()), table.times, strict=True))
+    new = [found.pop((2, 3)), found.pop((8, 1))]
+    np.testing.assert_array_equal(new, [np.nan, np.nan] if later is None else later)
+    expected = dict(zip(map(tuple, index.tolist()), times, strict=True))
+    del expected[2, 3]
+    assert found == expected
+
+
 @STRANGERS
 @pytest.mark.parametrize("model", ["pretrained", "residual"])
 def test_values_that_change_one_by_one_are_folded_in(model, monkeypatch):

@@ -102,6 +102,22 @@ def test_a_cell_that_was_known_takes_its_new_value():
     np.testing.assert_allclose(completer.predict(ASKED), expected.predict(ASKED), atol=0.05)
 
 
+@pytest.mark.parametrize("later", [[70.0, 80.0], None])
+def test_a_cell_that_was_known_has_the_time_of_its_new_value(later):
+    """Or none, since that of its value before no longer holds."""
+    index = np.argwhere(np.ones((8, 6)))
+    times = np.arange(len(index)).astype(float)
+    completer = Completer("bias").fit(index, 1.0 + np.arange(len(index)) % 5, times=times)
+    completer.update([(2, 3), (8, 1)], [5.0, 4.0], times=later)
+    table = completer.table_
+    found = dict(zip(map(tuple, table.index.tolist()), table.times, strict=True))
+    new = [found.pop((2, 3)), found.pop((8, 1))]
+    np.testing.assert_array_equal(new, [np.nan, np.nan] if later is None else later)
+    expected = dict(zip(map(tuple, index.tolist()), times, strict=True))
+    del expected[2, 3]
+    assert found == expected
+
+
 @STRANGERS
 @pytest.mark.parametrize("model", ["pretrained", "residual"])
 def test_values_that_change_one_by_one_are_folded_in(model, monkeypatch):
@@ -126,6 +142,30 @@ def test_values_that_change_one_by_one_are_folded_in(model, monkeypatch):
     expected = anew.predict(index).mean().double().numpy()
     errors = [float(np.sqrt(np.mean((each - expected) ** 2))) for each in (found, before)]
     assert errors[0] < 0.3 * errors[1]
+
+
+@STRANGERS
+@pytest.mark.parametrize("known_too", [False, True])
+def test_every_cell_is_in_the_pools_once_after_new_and_changed_ones_came_together(known_too):
+    completer = Completer("pretrained").fit(LABELS, RATINGS)
+    films = LABELS["film"].unique().sort().head(4)
+    cells = pl.DataFrame({"member": ["newcomer"] * 4, "film": films})
+    values = np.array([5.0, 4.0, 3.0, 2.0])
+    if known_too:
+        cells, values = pl.concat([LABELS.head(3), cells]), np.r_[6 - RATINGS[:3], values]
+    completer.update(cells, values)
+    table, memory = completer.table_, completer.predictor_.memory
+    assert len(table) == len(RATINGS) + 4
+    assert completer.fitted_.cells_since_refresh == len(cells)  # none was read again
+    for pools in memory.pools:
+        for axes, states in pools.states.items():
+            counts = states[-1][-1].flatten()  # the last state of a mean is its number of cells
+            expected = (
+                np.array([len(table)])
+                if not axes
+                else np.append(table.cells_per_member(axes[0]), 0)  # the spare member
+            )
+            np.testing.assert_array_equal(counts.numpy(), expected)
 
 
 def test_where_most_members_have_other_values_all_are_read_together():

@@ -7,9 +7,22 @@ import pytest
 import torch
 
 from exchangeable import Completer
+from exchangeable.completion import select
+from exchangeable.completion.select import compare_models
 from exchangeable.metrics import rmse
-from exchangeable.predictors.correction import Correction, fit_correction
+from exchangeable.predictors.correction import (
+    Correction,
+    _ridge,
+    correct,
+    describe_cells,
+    fit_correction,
+)
 from exchangeable.predictors.holdouts import find_held_out
+from exchangeable.values.calibration import UNCALIBRATED
+from exchangeable.values.codecs import ValueStats
+from exchangeable.values.distributions import LogisticMixture
+from exchangeable.values.joined import Joined
+from exchangeable.values.scale import REAL
 
 FOLDS = 5
 
@@ -44,6 +57,71 @@ def test_few_cells_correct_nothing():
     assert fit_correction(terms, terms[:, 0], fold)[0] is None
     empty = terms[:0]
     assert fit_correction(empty, empty[:, 0], fold[:0])[0] is None
+
+
+def test_of_a_correction_as_large_a_share_is_taken_as_folds_say_for_sure():
+    """Of new cells, too, not only of those that it was found on."""
+    generator = torch.Generator().manual_seed(3)
+    terms, noise, fold = held_out(cells=600, terms=20)
+    left = 0.12 * terms[:, 0] + noise
+    correction, changes = fit_correction(terms, left, fold)
+    assert float(changes @ left / (changes @ changes)) > 1.2  # on average it would be more
+    new = torch.randn(20_000, 20, generator=generator, dtype=torch.float64)
+    size = [float(each.square().mean().sqrt()) for each in (correction.changes(new), changes)]
+    assert size[0] == pytest.approx(size[1], rel=0.25)
+
+
+def test_terms_count_as_far_as_those_of_the_held_out_cells_go():
+    terms, noise, fold = held_out()
+    terms *= torch.tensor([1.0, 5.0, 0.2, 1.0, 1.0, 1.0])
+    correction, _ = fit_correction(terms, terms[:, 0] + 0.3 * noise, fold)
+    assert correction.low == tuple(terms.amin(dim=0).tolist())
+    assert correction.high == tuple(terms.amax(dim=0).tolist())
+
+
+def test_a_few_cells_far_off_do_not_decide():
+    terms, noise, _ = held_out()
+    left = 0.5 * terms[:, 1] + 0.1 * noise
+    left[::200] += 60 * terms[::200, 3].sign()
+    plain = torch.linalg.lstsq(terms, left[:, None]).solution.squeeze(1)
+    found = _ridge(terms, left)[0]  # with the least strength
+    assert plain[3] > 0.15
+    assert abs(found[3]) < 0.4 * plain[3]
+    assert abs(found[1] - 0.5) < 0.5 * abs(plain[1] - 0.5) + 0.02
+
+
+def mixture(cells, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits, locations, scales = torch.randn(3, cells, 4, generator=generator).double()
+    return LogisticMixture(logits.log_softmax(dim=1), 2 + locations, scales.exp())
+
+
+def test_means_are_moved_into_the_range_of_the_table_and_never_out_of_it():
+    """Those outside of it stay where they are, but may come nearer."""
+    before = mixture(300)
+    stats = ValueStats(REAL, 2.0, 1.0, (1.5, 2.5))
+    change = 3 * torch.randn(300, generator=torch.Generator().manual_seed(1)).double()
+    start, moved = before.mean(), correct(before, change, stats).mean()
+    low, high = start.clamp(max=1.5), start.clamp(min=2.5)
+    assert (start < 1.5).any()
+    assert (start > 2.5).any()
+    assert ((moved - start) * change >= -1e-9).all()
+    assert (moved >= low - 1e-9).all()
+    assert (moved <= high + 1e-9).all()
+    expected = torch.minimum(torch.maximum(start + change, low), high)
+    torch.testing.assert_close(moved, expected)
+    torch.testing.assert_close(correct(before, 0 * change, stats).mean(), start)
+
+
+def test_the_terms_of_a_cell_are_the_same_in_whatever_part_it_comes():
+    stats = ValueStats(REAL, 2.0, 1.0, (-9.0, 9.0))
+    whole, generator = mixture(30), torch.Generator().manual_seed(1)
+    channels = torch.randn(30, 13, generator=generator).abs()
+    places = torch.randperm(30, generator=generator)
+    joined = Joined(tuple((at, whole.take(at)) for at in places.split([7, 13, 10])))
+    torch.testing.assert_close(
+        describe_cells(joined, channels, stats), describe_cells(whole, channels, stats)
+    )
 
 
 def test_changes_of_a_fold_do_not_depend_on_its_values():
@@ -95,16 +173,71 @@ def test_held_out_cells_are_read_without_correction_and_calibration(fitted):
             assert torch.equal(reading.predictions.mean(), same.predictions.mean())
 
 
+def test_candidates_are_compared_by_what_corrects_each_fold_without_it(fitted, monkeypatch):
+    """And intervals are calibrated by it: the final correction has seen the cells."""
+    completer, given = fitted[0], []
+    model, cells = completer.predictor_, completer.cells_
+
+    def fit_known(terms, left, fold):
+        given.append(fold)
+        return Correction((0.0,) * terms.shape[1], (0.0,), (0.0,)), wanted(left)
+
+    def compare():
+        comparison = compare_models(model, cells)
+        return comparison.rmse["pretrained"], comparison.calibration
+
+    monkeypatch.setattr(select, "fit_correction", fit_known)
+    wanted = torch.zeros_like
+    plain = compare()
+    wanted = torch.clone  # what is left of every cell, as if it were known
+    right = compare()
+    assert right[0] < 0.02 * plain[0]
+    assert right[1] != plain[1]
+    folds = [each.fold[each.fold == n] for each in model.prior.holdouts for n in range(FOLDS)]
+    assert torch.equal(given[0], torch.cat(folds))
+
+
+def test_cells_of_members_without_others_teach_the_correction_nothing(monkeypatch):
+    """Such cells are predicted without it."""
+    generator = np.random.default_rng(0)
+    index = np.unique(generator.integers(0, 500, (1200, 2)), axis=0)
+    completer = Completer("pretrained").fit(index, generator.normal(size=len(index)))
+    model, cells = completer.predictor_, completer.cells_
+    readings = [r for held_out in find_held_out(model, cells) for r in held_out.read()]
+    seen = torch.cat([each.seen for each in readings])
+    assert 0.05 < seen.double().mean() < 0.95
+    given = []
+
+    def fit_known(terms, left, fold):
+        given.append((terms, left, fold))
+        return Correction((0.0,) * terms.shape[1], (0.0,), (0.0,)), left
+
+    monkeypatch.setattr(select, "fit_correction", fit_known)
+    found = compare_models(model, cells).rmse["pretrained"]
+    ((terms, left, fold),) = given
+    torch.testing.assert_close(terms, torch.cat([each.terms for each in readings])[seen])
+    assert len(left) == len(fold) == int(seen.sum())
+    rest = np.concatenate([cells.values[p] for h in find_held_out(model, cells) for p in h.folds])
+    means = torch.cat([each.predictions.mean() for each in readings]).numpy()
+    expected = np.where(seen.numpy(), 0, rest - means)
+    assert found == pytest.approx(np.sqrt(np.mean(expected**2)), rel=0.02)
+
+
 def test_the_correction_stays_after_updates_in_folders_and_for_new_members(fitted, tmp_path):
     completer, index, _ = fitted
     correction = completer.predictor_.correction
+    calibration = completer.predictor_.calibration
+    assert calibration != UNCALIBRATED
     completer.save(tmp_path / "saved")
     loaded = Completer.load(tmp_path / "saved")
     assert loaded.predictor_.correction == correction
     np.testing.assert_allclose(loaded.predict(index), completer.predict(index), atol=1e-6)
     updated = loaded.update(np.array([[80, 0], [80, 1], [0, 60]]), [0.1, -0.2, 0.3])
     assert updated.predictor_.correction == correction
-    assert updated.refresh().predictor_.correction == correction
+    assert updated.predictor_.calibration == calibration
+    refreshed = updated.refresh()
+    assert refreshed.predictor_.correction == correction
+    assert refreshed.predictor_.calibration == calibration
 
 
 def test_cells_of_members_without_cells_are_not_corrected(fitted):

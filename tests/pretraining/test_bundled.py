@@ -105,6 +105,8 @@ def test_it_is_tuned_to_a_table_as_far_as_that_helps(completer):
     spoilt.finetune(training=wild)
     assert "best at 0" in spoilt.notes_[-1]
     np.testing.assert_array_equal(spoilt.predict(HIDDEN), before)
+    ends = [each.predict_interval(HIDDEN) for each in (spoilt, completer)]
+    np.testing.assert_array_equal(*ends)
 
 
 @STRANGERS
@@ -204,15 +206,15 @@ def test_no_model_has_read_the_cells_that_it_is_compared_on(completer):
 
 
 def test_a_tie_goes_to_the_pretrained_model():
-    values = np.zeros(10)
-    errors = np.linspace(0.5, 1.5, 10)
+    values = np.random.default_rng(0).normal(size=200)
 
-    def best(**scales):
-        means = {name: scale * errors for name, scale in scales.items()}
-        return Comparison.of(values, means, dict.fromkeys(means, values)).best
+    def best(**shares):
+        means = {name: share * values for name, share in shares.items()}
+        ranks = {name: np.linspace(0, 1, 200) for name in shares}
+        return Comparison.of(values, means, ranks).best
 
-    assert best(pretrained=1.0, bias=1.0, vmf=2.0) == "pretrained"
-    assert best(pretrained=1.1, bias=1.0, vmf=2.0) == "bias"
+    assert best(pretrained=0.5, bias=0.5, vmf=0.1) == "pretrained"
+    assert best(pretrained=0.4, bias=0.5, vmf=0.1) == "bias"
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])

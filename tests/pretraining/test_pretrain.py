@@ -19,12 +19,13 @@ from exchangeable.pretraining.lessons import (
     rotate_axes,
     schedule,
 )
-from exchangeable.pretraining.pretrain import pretrain, relative_error
+from exchangeable.pretraining.pretrain import LessonSource, pretrain, relative_error
 from exchangeable.pretraining.synthetic import draw_table
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.runtime.interruption import Interrupted
 from exchangeable.training.execution import Execution
+from exchangeable.training.run import Run
 from exchangeable.training.trained_model import TrainedModel
 
 PLAN = make_curriculum(
@@ -99,6 +100,36 @@ def test_in_some_lessons_all_cells_of_some_members_are_hidden(monkeypatch):
     large = [share for share, size in shares if size > 100]
     assert 0 < min(large) < 0.1
     assert 0.15 < max(large) < 0.4
+
+
+def test_every_draw_of_a_lesson_is_told_by_its_number(monkeypatch):
+    """Also those that few lessons have: members all of whose cells are hidden, times, features."""
+    limits = []
+
+    class Recorded(PriorStub):
+        @staticmethod
+        def of(observed, stats, rank, limit, side):
+            limits.append((rank, limit))
+            return PriorStub.of(observed)
+
+    monkeypatch.setattr(lessons, "Prior", Recorded)  # fitting takes long, and says nothing here
+    plan = make_curriculum(cells=300, prior=2, compared=5_000_000)
+    for number in range(30):
+        one, same = (prepare_lesson(plan, TRAIN, number) for _ in range(2))
+        assert one.shape == same.shape
+        for name in ("index", "values", "hide"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
+    assert set(limits) == {(2, 5_000_000)}  # as the curriculum says, and as models read tables
+
+
+def test_lessons_for_validation_are_never_trained_on():
+    source = LessonSource(Run.start(build(PLAN.model), PLAN.training), PLAN, workers=0)
+    source.prepare(Execution())
+    judged = values_of(source.validation)
+    assert judged == values_of(draw_lessons(PLAN, VALIDATE, 0, PLAN.judged, 0))
+    trained = values_of(source)
+    assert len(trained) == PLAN.training.steps
+    assert not [values for values in judged if values in trained]
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])

@@ -1,5 +1,7 @@
 """Twice as many factors are fitted where these are much better, and nowhere else."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,9 @@ from exchangeable.arrays.array import ExchangeableArray
 from exchangeable.arrays.support import Support
 from exchangeable.models import prior_fit
 from exchangeable.models.configs import ResidualConfig, build
+from exchangeable.prior import width
 from exchangeable.prior.prior import Prior
+from exchangeable.prior.width import fit_widest
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.scale import Scale
 
@@ -53,6 +57,56 @@ def test_factors_that_are_not_there_are_not_fitted(factors, noise):
     if not factors:
         table = ExchangeableArray(table.support, torch.randn(len(table), 1).double())
     assert prior_of(table, 4, 16).fitted.fine.layout.rank == 4
+
+
+def stub_fits(monkeypatch, errors, coarse=1.0, cells=40):
+    """Fits whose errors on all cells, or on the first of them alone, are given by rank."""
+    monkeypatch.setattr(width, "is_full", lambda posterior: True)
+    asked = []
+
+    def posterior(error):
+        first = torch.arange(cells) == 0
+        away = torch.where(first, error, 1e-3) if lonely else torch.full((cells,), error)
+        return SimpleNamespace(predict_mean=lambda index: away)
+
+    lonely = cells == 41
+
+    def fit(rank):
+        asked.append(rank)
+        return SimpleNamespace(rank=rank, fine=posterior(errors[rank]), coarse=posterior(coarse))
+
+    def choose(rank, widest):
+        fitted, chosen = fit_widest(fit, rank, widest, torch.zeros(cells, 2), torch.zeros(cells))
+        assert fitted.rank == chosen
+        return chosen, asked
+
+    return choose
+
+
+def test_twice_as_many_factors_stay_only_if_they_are_better_themselves(monkeypatch):
+    """However much better the fine factorization was than the coarse one."""
+    assert stub_fits(monkeypatch, {4: 0.5, 8: 0.47})(4, 64) == (4, [4, 8])
+    assert stub_fits(monkeypatch, {4: 0.5, 8: 0.6})(4, 64) == (4, [4, 8])
+    assert stub_fits(monkeypatch, {4: 0.9, 8: 0.2})(4, 64) == (4, [4])  # nothing hints at them
+    assert stub_fits(monkeypatch, {4: 0.5, 8: 0.2})(4, 8) == (8, [4, 8])
+
+
+def test_there_are_never_more_factors_than_the_widest(monkeypatch):
+    assert stub_fits(monkeypatch, {4: 0.5, 6: 0.2})(4, 6) == (6, [4, 6])
+    assert stub_fits(monkeypatch, {4: 0.5})(4, 4) == (4, [4])
+
+
+def test_a_gain_on_a_single_cell_is_chance(monkeypatch):
+    assert stub_fits(monkeypatch, {4: 0.5, 8: 0.2}, cells=41)(4, 64) == (4, [4])
+
+
+def test_where_some_factors_died_there_are_no_more():
+    table = low_rank(6)
+    full, half_dead = (prior_of(table, rank, rank).fitted.fine for rank in (4, 12))
+    assert full.layout.rank == 4
+    assert width.is_full(full)
+    assert half_dead.layout.rank == 12
+    assert not width.is_full(half_dead)
 
 
 def test_a_width_does_not_depend_on_how_members_are_numbered():

@@ -200,6 +200,27 @@ def test_a_gap_in_the_log_closes_the_table_until_it_has_been_read_again(pair, he
         assert other.snapshot.read_version == 2
 
 
+def test_a_gap_before_further_changes_is_one_too(pair, held, monkeypatch):
+    """The log still has what came after the deletion, and no word of that."""
+    one, other = pair
+    with other.refresher.follower._looking:  # as if it were out of touch
+        one.refresher.delete_member(0, MEMBER)
+        monkeypatch.setattr(changes, "KEEP_SECONDS", -1.0)
+        one.store.trim_log()
+        monkeypatch.undo()
+        monkeypatch.setattr(
+            other.refresher, "make", lambda table: held.wait(20) and fit_bias(table)
+        )
+        last = one.refresher.put([(("eve", FILM), 4.0)])
+    with TestClient(create_app(other)) as client:
+        until(lambda: other.refresher.followed == last)
+        assert client.get("/v1/members").status_code == 503
+        held.set()
+        until(lambda: client.get("/v1/members").status_code == 200)
+    assert MEMBER not in named(other)
+    assert "eve" in named(other)
+
+
 def test_a_long_write_elsewhere_does_not_keep_a_service_from_following(url, monkeypatch):
     """Old entries are removed meanwhile, which has to wait for the writer."""
     monkeypatch.setattr(follower_module, "TRIM_SECONDS", 0.01)

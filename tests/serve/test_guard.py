@@ -38,6 +38,92 @@ def test_too_much_is_refused(engine):
         assert "at most 5 rows" in rows.json()["error"]
 
 
+def test_commas_are_counted_by_the_limit_of_the_table(engine):
+    """Values are parsed where all requests share the time."""
+    limits = Limits(cells=3)
+    with TestClient(create_app(engine, limits=limits)) as client:
+        answer = client.post("/v1/predict", json={"cells": [["a"] * 20]})
+        assert answer.status_code == 413
+        assert "at most 18 commas" in answer.json()["error"]
+
+
+def guarded(engine, app, limits):
+    """A guard around an app, its tables, and the scope of a request."""
+    tables = Tables([ServedTable(engine, limits)])
+    guard = Guard(app, tables, None, Origins(), lambda told: None)
+    scope = {"type": "http", "method": "POST", "path": "/v1/predict", "headers": []}
+    return guard, tables.first, scope
+
+
+@pytest.mark.parametrize("ending", ["late", "broken off", "too large"])
+def test_a_body_that_does_not_arrive_whole_waits_no_longer(engine, ending):
+    """Else a few of them would keep all others out."""
+    statuses = []
+
+    async def app(scope, receive, send):
+        raise AssertionError("it did not arrive")
+
+    async def send(message):
+        statuses.append(message.get("status"))
+
+    parts = iter([100, 200, 300])
+
+    async def receive():
+        for size in parts:
+            return {"type": "http.request", "body": b"x" * size, "more_body": True}
+        if ending == "late":
+            await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    most = 500 if ending == "too large" else 1000
+    guard, table, scope = guarded(engine, app, Limits(seconds=0.05, body=most))
+    asyncio.run(asyncio.wait_for(guard(scope, receive, send), 10))
+    assert statuses[0] == {"late": 408, "broken off": 400, "too large": 413}[ending]
+    assert table.waiting_bytes == 0
+
+
+def test_bodies_that_arrive_together_do_not_take_more_places_than_there_are(engine):
+    running, most, statuses = [], [], []
+
+    async def app(scope, receive, send):
+        running.append(scope)
+        most.append(len(running))
+        await asyncio.sleep(0.05)
+        running.pop()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message):
+        if "status" in message:
+            statuses.append(message["status"])
+
+    async def three():
+        arrived = asyncio.Event()
+
+        async def ask():
+            parts = iter([b"{}"])
+
+            async def receive():
+                await arrived.wait()
+                body = next(parts, None)
+                if body is None:
+                    await asyncio.sleep(60)
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await guard(dict(scope), receive, send)
+
+        asked = [asyncio.create_task(ask()) for _ in range(3)]
+        await asyncio.sleep(0.01)  # all are admitted to send their bodies
+        arrived.set()
+        await asyncio.gather(*asked)
+
+    guard, table, scope = guarded(engine, app, Limits(calls=1))
+    asyncio.run(asyncio.wait_for(three(), 10))
+    assert max(most) == 1
+    assert sorted(statuses) == [200, 503, 503]
+    assert table.slots["calls"].used == table.waiting_bytes == 0
+
+
 def test_under_overload_further_calls_hear_so_at_once_and_later_ones_are_answered(engine):
     begun, go_on = threading.Semaphore(0), threading.Event()
     plain = engine.predict

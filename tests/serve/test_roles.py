@@ -135,6 +135,19 @@ def test_a_token_has_its_highest_role_for_each_table(client):
     assert refused.status_code == 403
 
 
+@pytest.mark.parametrize("higher_first", [True, False])
+@pytest.mark.parametrize("higher_for", [None, "films"])
+def test_no_line_of_a_token_takes_away_what_another_gives(higher_first, higher_for):
+    """For one table or all, in any sequence of the lines, also twice for the same table."""
+    for lower_for in (None, "films"):
+        lines = [Grant.of(WRITER, "write", higher_for), Grant.of(WRITER, "read", lower_for)]
+        tokens = Tokens(lines if higher_first else lines[::-1])
+        access = tokens.access(WRITER.encode())
+        assert access.role_for("films") == "write"
+        assert access.allows("write", "films")
+        assert not access.allows("admin", "films")
+
+
 def test_other_spellings_of_a_path_do_not_get_around_roles(client):
     for path in (
         "/v1/tables/film-club/../numbers/export", "/v1/tables//export", "/v1//export",

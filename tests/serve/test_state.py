@@ -196,9 +196,12 @@ def test_the_state_of_another_model_or_table_is_not_used(opened, folder, caplog)
     assert opened(never, {"model": "bias"}).snapshot.completer.model_name_ == "bias"
 
 
-@pytest.mark.parametrize("harm", ["weights", "head", "empty", "a line", "gone", "manifest"])
+@pytest.mark.parametrize(
+    "harm", ["weights", "head", "empty", "a line", "a line between", "gone", "manifest"]
+)
 def test_a_damaged_state_is_not_used(opened, folder, harm, caplog):
     first = saved(opened())
+    first.refresher.put([(("eve", FILM), 4.0)])
     last = first.refresher.put([(("eve", FILM), 5.0)])
     until(lambda: first.snapshot.version == last)
     expected, changes = lists(first), folder / "changes.jsonl"
@@ -213,8 +216,11 @@ def test_a_damaged_state_is_not_used(opened, folder, harm, caplog):
     elif harm == "empty":
         changes.write_text("")
     elif harm == "a line":
-        lines = changes.read_text().splitlines()
-        changes.write_text(lines[0] + "\n")
+        lines = changes.read_text().splitlines(keepends=True)
+        changes.write_text("".join(lines[:-1]))
+    elif harm == "a line between":
+        lines = changes.read_text().splitlines(keepends=True)
+        changes.write_text(lines[0] + lines[-1])
     elif harm == "gone":
         changes.unlink()
     else:

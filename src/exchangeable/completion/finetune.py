@@ -24,7 +24,7 @@ def finetune(
     """Take gradient steps on the fitted table.
 
     If the model was trained on these very cells, the validation cells of that training are used
-    again: the model has seen all others.
+    again: the model has seen all others. Where no step helps, predictions stay as they are.
     """
     around = fitted.predictor
     before, cells = unwrapped(around), fitted.cells
@@ -49,15 +49,15 @@ def finetune(
         execution=Execution(before.device, memory=before.memory_limit, progress=progress),
         start=trained,
     )
-    condition = partial(
-        ModelPredictor.of, finetuned, features=before.features, memory=before.memory_limit
-    )
     predictor: Predictor
     if finetuned.facts["best step"]:
+        condition = partial(
+            ModelPredictor.of, finetuned, features=before.features, memory=before.memory_limit
+        )
         calibration = calibrate_on_validation(split, cells, condition)
         predictor = replace(condition(cells), calibration=calibration)
-    else:  # the weights are those of before, and so is what held-out cells say of them
-        predictor = replace(before, trained=finetuned)
+    else:  # the weights of before, and with them what the table's held-out cells say of these
+        predictor = replace(before.refreshed(cells), trained=finetuned)
     if isinstance(around, UnitsPredictor):
         predictor = around.of(around.units, around.chosen, fitted.cells, predictor)
     notes = (*fitted.notes, describe_training(finetuned))

@@ -33,10 +33,12 @@ MEMBERS_PER_VECTOR = 4
 
 
 class Scaling(NamedTuple):
-    """Mean and deviation of the places of an axis's members with cells."""
+    """Mean, deviation and range of the places of an axis's members with cells."""
 
     centre: Tensor  # (K,)
     deviation: Tensor  # (K,)
+    low: Tensor  # (K,)
+    high: Tensor  # (K,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +70,20 @@ class Pattern:
 
     def _measure(self, sums: MemberSums) -> Scaling:
         places = self._places(sums)[sums.sizes > 0]
-        return Scaling(places.mean(dim=0), places.std(dim=0, correction=0))
+        ends = places.amin(dim=0), places.amax(dim=0)
+        return Scaling(places.mean(dim=0), places.std(dim=0, correction=0), *ends)
 
     def describe(self, sums: MemberSums) -> Tensor:
         """Return the places of members, in deviations, from their own cells: (N, K).
 
-        Members without cells have the average place.
+        Members without cells have the average place, and those that came later none outside of
+        the range of others: where all columns have a thousand cells, one with two would be a
+        hundred deviations away, and its regression as far off.
         """
-        centre, deviation = self.scalings[sums.axis]
-        varies = deviation > _MIN_DEVIATION
-        away = (self._places(sums) - centre) / torch.where(varies, deviation, 1.0)
+        scaling = self.scalings[sums.axis]
+        varies = scaling.deviation > _MIN_DEVIATION
+        inside = self._places(sums).clamp(scaling.low, scaling.high)
+        away = (inside - scaling.centre) / torch.where(varies, scaling.deviation, 1.0)
         return away * varies * (sums.sizes > 0)[:, None]
 
     def _places(self, sums: MemberSums) -> Tensor:

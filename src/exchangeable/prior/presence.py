@@ -79,5 +79,7 @@ def find_unseen(presence: Sequence[Presence], index: Tensor) -> Tensor:
 
 def count_cells(presence: Sequence[Presence], index: Tensor) -> Tensor:
     """Count the cells of the members of queried cells: (Q, D)."""
-    columns = [each.sizes[index[:, axis]] for axis, each in enumerate(presence)]
-    return torch.stack(columns, dim=1)
+    counts = torch.zeros_like(index)  # of a table without cells nothing is known
+    for axis, each in enumerate(presence):
+        counts[:, axis] = each.sizes[index[:, axis]]
+    return counts

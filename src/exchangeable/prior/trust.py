@@ -82,7 +82,7 @@ class ScarceTrust:
         """Add what estimates say more of cells, whose sums (Q,) are given."""
         for axis, scarcity in enumerate(find_scarcity(estimates.counts, self.enough).T):
             cells = scarcity.nonzero().squeeze(1)
-            if len(cells):
+            if len(cells) and self.weights[axis].any():
                 more = estimates.take(cells).weighted(self.weights[axis])
                 total.index_add_(0, cells, more * scarcity[cells])
 
@@ -113,6 +113,12 @@ class Trust:
             return self
         scarce = None if self.scarce is None else self.scarce.without_fold(fold)
         return replace(self, weights=self.crossed[fold], scarce=scarce)
+
+    def scarcity(self, counts: Tensor) -> Tensor:
+        """Return how few cells members have, by their counts: (Q, D)."""
+        if self.scarce is None:
+            return torch.zeros_like(counts, dtype=torch.float64)
+        return find_scarcity(counts, self.scarce.enough)
 
     def mean(self, estimates: Estimates) -> Tensor:
         """Combine estimates with the means of the biases: (Q,)."""
@@ -155,10 +161,10 @@ def find_trust(trial: Trial, usual: Tensor, deviations: Tensor) -> Trust:
     return replace(trust, widening=max(widening, 1.0), crossed=torch.stack(by_fold))
 
 
-def find_scarce_trust(trust: Trust, trial: Trial, few: Trial) -> ScarceTrust | None:
+def find_scarce_trust(trust: Trust, trial: Trial, few: Trial) -> ScarceTrust:
     """Find what few cells add to the weights, on held-out cells of all members and of ``few``.
 
-    None where the cells of ``few`` are not predicted better by it.
+    Nothing where the cells of ``few`` are not predicted better by it.
     """
     assert trust.crossed is not None
     enough = trial.counts.double().median(dim=0).values.clamp(max=ENOUGH)
@@ -180,16 +186,10 @@ def find_scarce_trust(trust: Trust, trial: Trial, few: Trial) -> ScarceTrust | N
         mask, target, change = both.fold == fold, left(weights), find(weights, both.fold != fold)
         before[mask], after[mask] = target[mask], (target - terms @ change)[mask]
         by_fold.append(change)
-    if not bool(_of(after, few).square().mean() < _of(before, few).square().mean()):
-        return None
-    size = (len(enough), -1)
-    change = find(trust.weights, slice(None)).view(size)
-    return ScarceTrust(enough, change, torch.stack(by_fold).view(FOLDS, *size))
-
-
-def _of(errors: Tensor, few: Trial) -> Tensor:
-    """Return the errors of the last cells, those of ``few``."""
-    return errors[-len(few.truth) :]
+    size, last = (len(enough), -1), slice(-len(few.truth), None)
+    gains = bool(after[last].square().mean() < before[last].square().mean())
+    change, crossed = find(trust.weights, slice(None)), torch.stack(by_fold)
+    return ScarceTrust(enough, gains * change.view(size), gains * crossed.view(FOLDS, *size))
 
 
 def _ridge(estimates: Tensor, target: Tensor, usual: Tensor, deviations: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class ScarceTrust:
 
 def find_scarcity(counts: Tensor, enough: Tensor) -> Tensor:
     """Return how few cells members have: (Q, D), 1 for one cell, 0 for none or for enough."""
-    most = enough.clamp(min=1 + 1e-9)
+    most = enough.clamp(min=2)
     share = (1 / counts.clamp(min=1) - 1 / most) / (1 - 1 / most)
     return share.clamp(min=0) * ((counts > 0) & (enough > 1))
 
@@ -164,7 +164,8 @@ def find_trust(trial: Trial, usual: Tensor, deviations: Tensor) -> Trust:
 def find_scarce_trust(trust: Trust, trial: Trial, few: Trial) -> ScarceTrust:
     """Find what few cells add to the weights, on held-out cells of all members and of ``few``.
 
-    Nothing where the cells of ``few`` are not predicted better by it.
+    Nothing where the cells of ``few`` are not predicted better by it, or the others worse by more
+    than chance.
     """
     assert trust.crossed is not None
     enough = trial.counts.double().median(dim=0).values.clamp(max=ENOUGH)
@@ -186,8 +187,9 @@ def find_scarce_trust(trust: Trust, trial: Trial, few: Trial) -> ScarceTrust:
         mask, target, change = both.fold == fold, left(weights), find(weights, both.fold != fold)
         before[mask], after[mask] = target[mask], (target - terms @ change)[mask]
         by_fold.append(change)
-    size, last = (len(enough), -1), slice(-len(few.truth), None)
-    gains = bool(after[last].square().mean() < before[last].square().mean())
+    size, usual = (len(enough), -1), len(trial.truth)
+    gain = before.square() - after.square()
+    gains = bool(gain[usual:].mean() > 0) and not is_gain(-gain[:usual], 1.0)
     change, crossed = find(trust.weights, slice(None)), torch.stack(by_fold)
     return ScarceTrust(enough, gains * change.view(size), gains * crossed.view(FOLDS, *size))
 

@@ -75,7 +75,7 @@ def test_a_correction_fades_where_it_does_not_hold_of_members_with_few_cells():
     terms, noise, fold = held_out()
     left = 0.5 * terms[:, 1] + 0.3 * noise
     scarcity = torch.rand(2000, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    g = scarcity.amax(dim=1)
+    g = scarcity.amax(dim=1).sqrt()
     for share in (0.0, 0.6, 1.0):
         few = HeldOutTerms(terms, 0.5 * (1 - share * g) * terms[:, 1] + 0.3 * noise, fold, scarcity)
         correction, changes = fit(terms, left, fold, few)

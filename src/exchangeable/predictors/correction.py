@@ -7,9 +7,9 @@ certainties. Ridge draws all coefficients to 0, the model as it is. Its strength
 predicts folds of the cells best, and of the correction a share is taken, as large as these folds
 say for sure.
 
-Cells of members with few cells are unlike those that it was fitted to. So it fades with the
-scarcity g of the members (``prior.trust``): 1 - f g of it is left, with f found on held-out cells
-whose members were shown with few.
+Cells of members with few cells are unlike those that it was fitted to. So it fades with the root
+of the scarcity g of the members (``prior.trust``), as errors do: 1 - f sqrt(g) of it is left, with
+f found on held-out cells whose members were shown with few.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Correction:
         of the members.
         """
         ends = terms.new_tensor(self.low), terms.new_tensor(self.high)
-        left = 1 - self.fading * scarcity.amax(dim=1)
+        left = 1 - self.fading * scarcity.amax(dim=1).sqrt()
         return left * (terms.clamp(*ends) @ terms.new_tensor(self.coefficients))
 
     def apply(
@@ -168,11 +168,11 @@ def fit_correction(
         return correction, changes
     inside = few.terms.clamp(low, high)[:, used] / spread[used]
     of_few = share * _predict_folds(inside, solved, few.fold)[best]
-    scarcity = cells.scarcity.amax(dim=1)
+    scarcity = cells.scarcity.amax(dim=1).sqrt()
     fading = _fading(
         torch.cat([changes, of_few]),
         torch.cat([left, few.left]),
-        torch.cat([scarcity, few.scarcity.amax(dim=1)]),
+        torch.cat([scarcity, few.scarcity.amax(dim=1).sqrt()]),
     )
     return replace(correction, fading=fading), (1 - fading * scarcity) * changes
 

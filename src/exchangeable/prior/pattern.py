@@ -48,11 +48,12 @@ its cells, .008 of the table, random patterns have values up to .65, where .77 i
 the cells of ML-100K, .06, up to .24 as expected. The first is predicted .1 % worse without vectors,
 and a tenth of ML-100K .4 %; 3 and 10 % of Davis .3 and .6 % better."""
 
-SIZES_PER_OCTAVE = 8
+SIZES_PER_OCTAVE = 4
 """Steps between a size and twice of it, members within which count as equal in random patterns."""
 
-BISECTIONS, ITERATIONS = 10, 100
-"""Steps that find the largest value of a random pattern to a thousandth."""
+BISECTIONS, ITERATIONS, STILL = 6, 60, 1e-3
+"""Steps that find the largest value of a random pattern to a hundredth, and the relative change
+from which on iterations are at rest."""
 
 MEMBERS_PER_VECTOR = 4
 """Members of the smaller axis for each vector: with fewer, vectors tell single members apart."""
@@ -162,7 +163,8 @@ def _largest_random_value(sums: Sequence[MemberSums], pair: tuple[int, int]) -> 
     variances = expected * (1 - expected / most).clamp(min=0)
     variances /= (rows[:, None] + 1) * (columns + 1)
     by_row, by_column = variances * of_columns, (variances * of_rows[:, None]).T
-    low, high = 0.0, float(by_row.sum(1).max().sqrt() + by_column.sum(1).max().sqrt())
+    high = float(by_row.sum(1).max().sqrt() + by_column.sum(1).max().sqrt())
+    low = high / 2
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         low, high = (low, middle) if _is_beyond(middle, by_row, by_column) else (middle, high)
@@ -188,5 +190,7 @@ def _is_beyond(value: float, by_row: Tensor, by_column: Tensor) -> bool:
         left = value - by_column @ (1 / left)
         if not bool((left > 0).all()):
             return False
-        h = 1 / left
+        before, h = h, 1 / left
+        if bool((h - before).max() < STILL * h.max()):
+            return True
     return True

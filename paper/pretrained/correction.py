@@ -22,10 +22,15 @@ from torch import Tensor
 
 from exchangeable import Completer
 from exchangeable.completion.inputs import encode_queries
-from exchangeable.predictors.correction import correct, describe_cells, fit_correction
+from exchangeable.predictors.correction import (
+    HeldOutTerms,
+    correct,
+    describe_cells,
+    fit_correction,
+)
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.predictors.units import UnitsPredictor, unwrapped
-from exchangeable.prior.presence import find_unseen
+from exchangeable.prior.presence import count_cells, find_unseen
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.trust import FOLDS
 from exchangeable.runtime.files import whole_file
@@ -55,7 +60,8 @@ def by_prior(channels: Tensor, stats: ValueStats) -> Distribution:
 
 def by_stack(model: ModelPredictor, prior: Prior, index: Index, channels: Tensor) -> Distribution:
     """Predict cells by a stack of the prior's channels, fitted to the cells that it held out."""
-    stats, terms, left, folds = model.stats, list[Tensor](), list[Tensor](), list[Tensor]()
+    stats, terms, left = model.stats, list[Tensor](), list[Tensor]()
+    folds, scarcity = list[Tensor](), list[Tensor]()
     for holdout in prior.holdouts:
         cells = prior.fitted.index[holdout.cells]
         for fold in range(FOLDS):
@@ -67,12 +73,15 @@ def by_stack(model: ModelPredictor, prior: Prior, index: Index, channels: Tensor
             mean = (alone.mean() - stats.mean) / stats.deviation
             left.append(prior.fitted.values[holdout.cells[mask]].double() - mean)
             folds.append(holdout.fold[mask])
+            scarcity.append(without.trust.scarcity(holdout.estimates.counts[mask]))
     alone = by_prior(channels, stats)
-    fitted = [torch.cat(part) for part in (terms, left, folds)] if terms else None
-    correction = None if fitted is None else fit_correction(*fitted)[0]
+    parts = [HeldOutTerms(*each) for each in zip(terms, left, folds, scarcity, strict=True)]
+    correction = fit_correction(HeldOutTerms.joined(parts))[0] if parts else None
     if correction is None:
         return alone
-    changes = correction.changes(describe_cells(alone, channels, stats))
+    counts = count_cells(prior.fitted.presence, torch.from_numpy(index))
+    own = describe_cells(alone, channels, stats)
+    changes = correction.changes(own, prior.trust.scarcity(counts))
     unseen = find_unseen(prior.fitted.presence, torch.from_numpy(index)).any(dim=1)
     changes = changes.masked_fill(unseen, 0.0)
     if isinstance(alone, OnLevels):

@@ -12,6 +12,7 @@ from exchangeable.completion.select import compare_models
 from exchangeable.metrics import rmse
 from exchangeable.predictors.correction import (
     Correction,
+    HeldOutTerms,
     _ridge,
     correct,
     describe_cells,
@@ -25,6 +26,8 @@ from exchangeable.values.joined import Joined
 from exchangeable.values.scale import REAL
 
 FOLDS = 5
+NONE = torch.zeros(2000, 2, dtype=torch.float64)
+"""Scarcity of members with enough cells."""
 
 
 def held_out(cells=2000, terms=6, seed=0):
@@ -34,10 +37,15 @@ def held_out(cells=2000, terms=6, seed=0):
     return rows, noise, torch.arange(cells) % FOLDS
 
 
+def fit(terms, left, fold, few=None):
+    """Fit to cells of members that have enough cells."""
+    return fit_correction(HeldOutTerms(terms, left, fold, terms.new_zeros(len(terms), 2)), few)
+
+
 def test_what_terms_explain_is_found():
     terms, noise, fold = held_out()
     left = 0.5 * terms[:, 1] - 0.2 * terms[:, 4] + 0.3 * noise
-    correction, changes = fit_correction(terms, left, fold)
+    correction, changes = fit(terms, left, fold)
     wanted = [0, 0.5, 0, 0, -0.2, 0]
     np.testing.assert_allclose(correction.coefficients, wanted, atol=0.03)
     assert float((left - changes).square().mean()) == pytest.approx(0.09, rel=0.1)
@@ -46,17 +54,19 @@ def test_what_terms_explain_is_found():
 def test_noise_is_left_as_it_is():
     for seed in range(5):
         terms, noise, fold = held_out(seed=seed)
-        correction, changes = fit_correction(terms, noise, fold)
-        moved = 0.0 if correction is None else float(correction.changes(terms).square().mean())
+        correction, changes = fit(terms, noise, fold)
+        moved = (
+            0.0 if correction is None else float(correction.changes(terms, NONE).square().mean())
+        )
         assert moved < 2e-3
         assert float((noise - changes).square().mean()) < float(noise.square().mean()) + 1e-9
 
 
 def test_few_cells_correct_nothing():
     terms, _, fold = held_out(cells=40)
-    assert fit_correction(terms, terms[:, 0], fold)[0] is None
+    assert fit(terms, terms[:, 0], fold)[0] is None
     empty = terms[:0]
-    assert fit_correction(empty, empty[:, 0], fold[:0])[0] is None
+    assert fit(empty, empty[:, 0], fold[:0])[0] is None
 
 
 def test_of_a_correction_as_large_a_share_is_taken_as_folds_say_for_sure():
@@ -64,17 +74,18 @@ def test_of_a_correction_as_large_a_share_is_taken_as_folds_say_for_sure():
     generator = torch.Generator().manual_seed(3)
     terms, noise, fold = held_out(cells=600, terms=20)
     left = 0.12 * terms[:, 0] + noise
-    correction, changes = fit_correction(terms, left, fold)
+    correction, changes = fit(terms, left, fold)
     assert float(changes @ left / (changes @ changes)) > 1.2  # on average it would be more
     new = torch.randn(20_000, 20, generator=generator, dtype=torch.float64)
-    size = [float(each.square().mean().sqrt()) for each in (correction.changes(new), changes)]
+    moved = correction.changes(new, new.new_zeros(len(new), 2))
+    size = [float(each.square().mean().sqrt()) for each in (moved, changes)]
     assert size[0] == pytest.approx(size[1], rel=0.25)
 
 
 def test_terms_count_as_far_as_those_of_the_held_out_cells_go():
     terms, noise, fold = held_out()
     terms *= torch.tensor([1.0, 5.0, 0.2, 1.0, 1.0, 1.0])
-    correction, _ = fit_correction(terms, terms[:, 0] + 0.3 * noise, fold)
+    correction, _ = fit(terms, terms[:, 0] + 0.3 * noise, fold)
     assert correction.low == tuple(terms.amin(dim=0).tolist())
     assert correction.high == tuple(terms.amax(dim=0).tolist())
 
@@ -128,7 +139,7 @@ def test_changes_of_a_fold_do_not_depend_on_its_values():
     terms, noise, fold = held_out()
     left = terms[:, 0] + noise
     other = torch.where(fold == 2, left + 0.01 * noise.flip(0), left)
-    one, two = (fit_correction(terms, each, fold)[1] for each in (left, other))
+    one, two = (fit(terms, each, fold)[1] for each in (left, other))
     ratio = (one / two)[fold == 2]
     torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio), rtol=1e-9, atol=0)  # the share
     assert float(ratio[0]) == pytest.approx(1, abs=0.01)
@@ -137,7 +148,22 @@ def test_changes_of_a_fold_do_not_depend_on_its_values():
 def test_terms_beyond_those_of_the_held_out_cells_count_as_the_farthest():
     correction = Correction((2.0, 1.0), (-1.0, 0.0), (1.0, 0.0))
     terms = torch.tensor([[0.5, 3.0], [9.0, -3.0], [-9.0, 0.0]], dtype=torch.float64)
-    assert correction.changes(terms).tolist() == [1.0, 2.0, -2.0]
+    assert correction.changes(terms, NONE[:3]).tolist() == [1.0, 2.0, -2.0]
+
+
+def test_a_correction_fades_where_it_does_not_hold_of_members_with_few_cells():
+    terms, noise, fold = held_out()
+    left = 0.5 * terms[:, 1] + 0.3 * noise
+    scarcity = torch.rand(2000, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    g = scarcity.amax(dim=1).sqrt()
+    for share in (0.0, 0.6, 1.0):
+        few = HeldOutTerms(terms, 0.5 * (1 - share * g) * terms[:, 1] + 0.3 * noise, fold, scarcity)
+        correction, changes = fit(terms, left, fold, few)
+        assert correction.fading == pytest.approx(share, abs=0.1)
+        plain, usual = fit(terms, left, fold)
+        torch.testing.assert_close(changes, usual)  # of members with enough
+        faded = correction.changes(terms, scarcity) / plain.changes(terms, NONE)
+        torch.testing.assert_close(faded, 1 - correction.fading * g)
 
 
 def structured_table(seed=0):
@@ -169,7 +195,7 @@ def test_held_out_cells_are_read_without_correction_and_calibration(fitted):
     model, cells = fitted[0].predictor_, fitted[0].cells_
     bare = replace(model, correction=None)
     for one, two in zip(find_held_out(model, cells), find_held_out(bare, cells), strict=True):
-        for reading, same in zip(one.read(), two.read(), strict=True):
+        for reading, same in zip(one.read().folds, two.read().folds, strict=True):
             assert torch.equal(reading.predictions.mean(), same.predictions.mean())
 
 
@@ -178,9 +204,9 @@ def test_candidates_are_compared_by_what_corrects_each_fold_without_it(fitted, m
     completer, given = fitted[0], []
     model, cells = completer.predictor_, completer.cells_
 
-    def fit_known(terms, left, fold):
-        given.append(fold)
-        return Correction((0.0,) * terms.shape[1], (0.0,), (0.0,)), wanted(left)
+    def fit_known(cells, few=None):
+        given.append(cells.fold)
+        return Correction((0.0,) * cells.terms.shape[1], (0.0,), (0.0,)), wanted(cells.left)
 
     def compare():
         comparison = compare_models(model, cells)
@@ -203,18 +229,18 @@ def test_cells_of_members_without_others_teach_the_correction_nothing(monkeypatc
     index = np.unique(generator.integers(0, 500, (1200, 2)), axis=0)
     completer = Completer("pretrained").fit(index, generator.normal(size=len(index)))
     model, cells = completer.predictor_, completer.cells_
-    readings = [r for held_out in find_held_out(model, cells) for r in held_out.read()]
+    readings = [r for held_out in find_held_out(model, cells) for r in held_out.read().folds]
     seen = torch.cat([each.seen for each in readings])
     assert 0.05 < seen.double().mean() < 0.95
     given = []
 
-    def fit_known(terms, left, fold):
-        given.append((terms, left, fold))
-        return Correction((0.0,) * terms.shape[1], (0.0,), (0.0,)), left
+    def fit_known(cells, few=None):
+        given.append(cells)
+        return Correction((0.0,) * cells.terms.shape[1], (0.0,), (0.0,)), cells.left
 
     monkeypatch.setattr(select, "fit_correction", fit_known)
     found = compare_models(model, cells).rmse["pretrained"]
-    ((terms, left, fold),) = given
+    ((terms, left, fold, _),) = given
     torch.testing.assert_close(terms, torch.cat([each.terms for each in readings])[seen])
     assert len(left) == len(fold) == int(seen.sum())
     rest = np.concatenate([cells.values[p] for h in find_held_out(model, cells) for p in h.folds])

@@ -32,7 +32,7 @@ def model():
 
 def means_of(predictor, cells):
     """Predicted means of all held-out cells, holdout by holdout and fold by fold."""
-    parts = [each for held_out in find_held_out(predictor, cells) for each in held_out.read()]
+    parts = [each for held_out in find_held_out(predictor, cells) for each in held_out.read().folds]
     return torch.cat([part.predictions.mean() for part in parts])
 
 

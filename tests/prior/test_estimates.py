@@ -19,6 +19,7 @@ def test_a_weighted_sum_is_that_of_the_columns(order, timed):
         draw(cells, 2),
         draw(cells, order, 4).float(),
         draw(cells, order, 2) if timed else nothing.expand(cells, order, 2),
+        torch.ones(cells, order, dtype=torch.int64),
     )
     weights = draw(3 + 4 * order)
     expected = estimates.columns @ weights

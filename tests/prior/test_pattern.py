@@ -151,3 +151,30 @@ def test_drift_is_zero_for_strangers_and_without_times():
     nothing = Drift.fit(index, values, torch.full_like(times, torch.nan), (20, 20))
     assert not nothing.members
     assert not nothing.at(index, times).any()
+
+
+@pytest.mark.parametrize("shape", [(200, 30), (20, 16, 14)])
+def test_vectors_of_a_random_pattern_do_not_count(shape):
+    """Nearly complete but for a fifth of the rows, which have few cells anywhere."""
+    generator = torch.Generator().manual_seed(1)
+    everything = torch.cartesian_prod(*[torch.arange(size) for size in shape])
+    kept = torch.where(everything[:, 0] % 5 == 0, 0.1, 0.95)
+    random = torch.rand(len(everything), generator=generator) < kept
+    index = everything[random]
+    pattern = Pattern.of(sums_of(index, shape))
+    assert not any(vectors.shape[1] for vectors in pattern.vectors.values())
+    same = everything[:, 0] % 2 == everything[:, 1] % 2
+    pattern = Pattern.of(sums_of(everything[random & same], shape))
+    assert pattern.vectors[0, 1].shape[1] >= 1
+
+
+def test_new_members_have_no_places_beyond_those_of_others():
+    shape = (300, 12)
+    every = torch.cartesian_prod(*[torch.arange(size) for size in shape])
+    index = every[torch.rand(len(every), generator=torch.Generator().manual_seed(0)) < 0.9]
+    sums = sums_of(index, shape)
+    pattern = Pattern.of(sums)
+    places = pattern.describe(sums[1])
+    new = pattern.describe(MemberSums.of(torch.tensor([[5, 0], [9, 0]]), 1, 1))
+    assert (new <= places.amax(dim=0) + 1e-9).all()
+    assert (new >= places.amin(dim=0) - 1e-9).all()

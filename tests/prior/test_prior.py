@@ -170,7 +170,7 @@ def test_factors_that_are_only_noise_are_not_believed():
         )
         found.append((fine / base, whole / base))
     fine, whole = np.array(found).T
-    assert (fine > 1.1).all()
+    assert (fine > 1.02).all()
     assert np.median(whole) < 1.02
     assert (whole < 1.05).sum() >= 7
 

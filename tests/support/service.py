@@ -37,9 +37,8 @@ class Service:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process.poll() is not None:
-                raise RuntimeError(
-                    f"the service ended with {self.process.returncode}: {self.log.name}"
-                )
+                last = Path(self.log.name).read_text()[-2000:]
+                raise RuntimeError(f"the service ended with {self.process.returncode}: {last}")
             try:
                 if self.call("GET", "/ready")[0] == 200:
                     return

@@ -26,8 +26,13 @@ from exchangeable.baselines.rank_choice import USUAL_RANK, with_rank
 from exchangeable.baselines.variational import Bias, FittedFactors, VariationalFactorization
 from exchangeable.predictors.base import Predictor, score_predictions, to_numpy
 from exchangeable.predictors.baseline import BaselinePredictor, fit_baseline
-from exchangeable.predictors.correction import Correction, correct, fit_correction
-from exchangeable.predictors.holdouts import Reading, find_held_out
+from exchangeable.predictors.correction import (
+    Correction,
+    HeldOutTerms,
+    correct,
+    fit_correction,
+)
+from exchangeable.predictors.holdouts import FewReading, Reading, find_held_out
 from exchangeable.predictors.model import ModelPredictor
 from exchangeable.pretraining import bundled
 from exchangeable.prior.closed_form_fit import BIASES
@@ -164,6 +169,7 @@ def compare_models(
     ranks: dict[str, list[Floats]] = {name: [] for name in names}
     factors: FittedFactors | None = None
     readings: list[Reading] = []
+    few: list[FewReading] = []
     folds: list[Floats] = []  # values of the cells of each reading
 
     def judge(name: str, found: tuple[Floats, Floats]) -> None:
@@ -184,7 +190,8 @@ def compare_models(
         tasks: list[Callable[[], Any]] = [held_out.read, predict_others]
         # Alone, what reads has all cores.
         found, by_others = run_all(tasks, len(cells) if others else 0, model.device)
-        readings += found
+        readings += found.folds
+        few += found.few
         folds += [cells.values[positions] for positions in held_out.folds]
         for name, fitted, predictions in by_others:
             judge(name, predictions)
@@ -194,7 +201,10 @@ def compare_models(
         return None
     # Pools of all cells have read the values, so they do not tell what is to be corrected.
     corrects = reread and not cells.joint
-    correction, changes = _find_correction(model, readings, folds) if corrects else (None, None)
+    of_few = [each.left(cells.values, model.stats) for each in few]
+    correction, changes = None, None
+    if corrects:
+        correction, changes = _find_correction(model, readings, folds, of_few)
     for number, (reading, values) in enumerate(zip(readings, folds, strict=True)):
         if len(values):
             predictions = reading.predictions
@@ -206,25 +216,28 @@ def compare_models(
 
 
 def _find_correction(
-    model: ModelPredictor, readings: Sequence[Reading], folds: Sequence[Floats]
+    model: ModelPredictor,
+    readings: Sequence[Reading],
+    folds: Sequence[Floats],
+    few: Sequence[HeldOutTerms],
 ) -> tuple[Correction | None, list[Tensor] | None]:
     """Fit the correction of the model to the held-out cells, whose values are given by reading.
 
     Also return the changes of the cells of each reading, by what is fitted without their fold.
     """
-    stats, sizes = model.stats, [len(values) for values in folds]
-    seen = torch.cat([reading.seen for reading in readings])
-    means = torch.cat([reading.predictions.mean() for reading in readings])
-    left = (torch.from_numpy(np.concatenate(folds)) - means) / stats.deviation
-    fold = torch.arange(len(sizes)) % FOLDS
-    fold = fold.repeat_interleave(torch.tensor(sizes))
-    terms = torch.cat([reading.terms for reading in readings])
-    correction, changes = fit_correction(terms[seen], left[seen], fold[seen])
+    by_reading = [
+        reading.left(values, torch.full((len(values),), number % FOLDS), model.stats)
+        for number, (reading, values) in enumerate(zip(readings, folds, strict=True))
+    ]
+    correction, changes = fit_correction(
+        HeldOutTerms.joined(by_reading), HeldOutTerms.joined(few) if few else None
+    )
     if correction is None:
         return None, None
-    every = torch.zeros_like(left)
+    seen = torch.cat([reading.seen for reading in readings])
+    every = changes.new_zeros(len(seen))
     every[seen] = changes
-    return correction, list(every.split(sizes))
+    return correction, list(every.split([len(values) for values in folds]))
 
 
 def _smallest_pool(cells: Cells) -> int:

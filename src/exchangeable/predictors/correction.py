@@ -6,18 +6,23 @@ polynomial of its mean, how far the network moved the prior, and the prior's est
 certainties. Ridge draws all coefficients to 0, the model as it is. Its strength is the one that
 predicts folds of the cells best, and of the correction a share is taken, as large as these folds
 say for sure.
+
+Cells of members with few cells are unlike those that it was fitted to. So it fades with the root
+of the scarcity g of the members (``prior.trust``), as errors do: 1 - f sqrt(g) of it is left, with
+f found on held-out cells whose members were shown with few.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from exchangeable.models.prior_channels import CHANNELS_PER_AXIS, SHARED_CHANNELS
-from exchangeable.prior.trust import FAR_OFF, FOLDS
+from exchangeable.prior.trust import FAR_OFF, FOLDS, SHARE_DEVIATION
 from exchangeable.values.codecs import ValueStats
 from exchangeable.values.distributions import Distribution, LogisticMixture, Normal, OnLevels
 from exchangeable.values.joined import Joined
@@ -44,29 +49,39 @@ class Correction:
     coefficients: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+    fading: float = 0.0
+    """Share of it that is left out where a member has one cell."""
 
-    def changes(self, terms: Tensor) -> Tensor:
+    def changes(self, terms: Tensor, scarcity: Tensor) -> Tensor:
         """Return how far the means of cells with these terms (Q, T) are moved, in deviations.
 
-        Terms outside the range of the held-out cells count as its ends.
+        Terms outside the range of the held-out cells count as its ends. ``scarcity`` (Q, D) is that
+        of the members.
         """
         ends = terms.new_tensor(self.low), terms.new_tensor(self.high)
-        return terms.clamp(*ends) @ terms.new_tensor(self.coefficients)
+        left = 1 - self.fading * scarcity.amax(dim=1).sqrt()
+        return left * (terms.clamp(*ends) @ terms.new_tensor(self.coefficients))
 
-    def apply(self, predictions: Distribution, channels: Tensor, stats: ValueStats) -> Distribution:
+    def apply(
+        self, predictions: Distribution, channels: Tensor, scarcity: Tensor, stats: ValueStats
+    ) -> Distribution:
         """Correct predictions of cells for which the prior has these channels (Q, K)."""
-        changes = self.changes(describe_cells(predictions, channels, stats))
+        changes = self.changes(describe_cells(predictions, channels, stats), scarcity)
         return correct(predictions, changes, stats)
 
-    def to_json(self) -> dict[str, list[float]]:
-        return {name: list(getattr(self, name)) for name in ("coefficients", "low", "high")}
+    def to_json(self) -> dict[str, Any]:
+        ranges = {name: list(getattr(self, name)) for name in ("coefficients", "low", "high")}
+        return {**ranges, "fading": self.fading}
 
     @classmethod
     def from_json(cls, stored: Any) -> Self | None:
         """Return what ``to_json`` gave; None for None."""
         if stored is None:
             return None
-        return cls(*(tuple(map(float, stored[name])) for name in ("coefficients", "low", "high")))
+        coefficients, low, high = (
+            tuple(map(float, stored[name])) for name in ("coefficients", "low", "high")
+        )
+        return cls(coefficients, low, high, float(stored.get("fading", 0.0)))
 
 
 def correct(predictions: Distribution, changes: Tensor, stats: ValueStats) -> Distribution:
@@ -106,19 +121,36 @@ def describe_cells(predictions: Distribution, channels: Tensor, stats: ValueStat
     return torch.cat([torch.stack(columns, dim=1), similar, similar * certainty], dim=1)
 
 
-def fit_correction(terms: Tensor, left: Tensor, fold: Tensor) -> tuple[Correction | None, Tensor]:
-    """Fit to what the model leaves (H,) of held-out cells with these terms (H, T), in deviations.
+class HeldOutTerms(NamedTuple):
+    """Held-out cells, as the model predicts them."""
 
-    Also return the changes of these cells' means, those of a fold from what fits the others. None,
-    and no changes, where the folds do not gain.
+    terms: Tensor  # (H, T)
+    left: Tensor  # (H,), what the model leaves of their values, in deviations
+    fold: Tensor  # (H,)
+    scarcity: Tensor  # (H, D), of their members
+
+    @classmethod
+    def joined(cls, parts: Sequence[HeldOutTerms]) -> HeldOutTerms:
+        return cls(*(torch.cat(each) for each in zip(*parts, strict=True)))
+
+
+def fit_correction(
+    cells: HeldOutTerms, few: HeldOutTerms | None = None
+) -> tuple[Correction | None, Tensor]:
+    """Fit to what the model leaves of held-out cells; of ``few`` the members showed few cells.
+
+    Also return the changes of the first cells' means (H,), those of a fold from what fits the
+    others. None, and no changes, where the folds do not gain.
     """
+    terms, left = cells.terms, cells.left
     nothing = None, torch.zeros_like(left)
     spread = terms.square().mean(dim=0).sqrt() if len(terms) else terms.new_zeros(terms.shape[1])
     used = spread > LEAST_SPREAD
     if len(terms) < MIN_CELLS or not used.any():
         return nothing
     scaled = terms[:, used] / spread[used]
-    crossed = _predict_folds(scaled, left, fold)  # (S, H)
+    solved = _solve_folds(scaled, left, cells.fold)  # (FOLDS, S, T)
+    crossed = _predict_folds(scaled, solved, cells.fold)  # (S, H)
     errors = (left - crossed).square().mean(dim=1)
     best = int(errors.argmin())
     if not bool(errors[best] < left.square().mean()):
@@ -129,18 +161,48 @@ def fit_correction(terms: Tensor, left: Tensor, fold: Tensor) -> tuple[Correctio
         return nothing
     coefficients = torch.zeros_like(spread)
     coefficients[used] = share * _ridge(scaled, left)[best] / spread[used]
-    numbers = (coefficients, terms.amin(dim=0), terms.amax(dim=0))
-    return Correction(*(tuple(each.tolist()) for each in numbers)), share * changes
+    low, high = terms.amin(dim=0), terms.amax(dim=0)
+    correction = Correction(tuple(coefficients.tolist()), tuple(low.tolist()), tuple(high.tolist()))
+    changes = share * changes
+    if few is None:
+        return correction, changes
+    inside = few.terms.clamp(low, high)[:, used] / spread[used]
+    of_few = share * _predict_folds(inside, solved, few.fold)[best]
+    scarcity = cells.scarcity.amax(dim=1).sqrt()
+    fading = _fading(
+        torch.cat([changes, of_few]),
+        torch.cat([left, few.left]),
+        torch.cat([scarcity, few.scarcity.amax(dim=1).sqrt()]),
+    )
+    return replace(correction, fading=fading), (1 - fading * scarcity) * changes
 
 
-def _predict_folds(terms: Tensor, left: Tensor, fold: Tensor) -> Tensor:
+def _solve_folds(terms: Tensor, left: Tensor, fold: Tensor) -> Tensor:
+    """Return the coefficients without each fold, with each strength: (FOLDS, S, T)."""
+    return torch.stack([_ridge(terms[fold != each], left[fold != each]) for each in range(FOLDS)])
+
+
+def _predict_folds(terms: Tensor, solved: Tensor, fold: Tensor) -> Tensor:
     """Predict each fold by what fits the others, with each strength: (S, H)."""
-    crossed = left.new_zeros(len(STRENGTHS), len(left))
+    crossed = terms.new_zeros(len(STRENGTHS), len(terms))
     for number in range(FOLDS):
         mask = fold == number
-        solved = _ridge(terms[~mask], left[~mask])
-        crossed[:, mask] = solved @ terms[mask].T
+        crossed[:, mask] = solved[number] @ terms[mask].T
     return crossed
+
+
+def _fading(changes: Tensor, left: Tensor, scarcity: Tensor) -> float:
+    """Return the share of changes (H,) that is left out at scarcity 1.
+
+    By least squares, drawn to all by as much as these may be in error.
+    """
+    faded = scarcity * changes
+    size = faded.square().sum().clamp(min=1e-12)
+    rest = changes - left
+    share = float(faded @ rest / size)
+    error = float(faded.square() @ (rest - share * faded).square() / size**2)
+    certainty = SHARE_DEVIATION**2 / (SHARE_DEVIATION**2 + error)
+    return min(max(1 + certainty * (share - 1), 0.0), 1.0)
 
 
 def _ridge(terms: Tensor, left: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ from exchangeable.predictors.trained import (
     prepare,
 )
 from exchangeable.predictors.unseen import UnseenReading, try_unseen
-from exchangeable.prior.presence import find_unseen
+from exchangeable.prior.presence import count_cells
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.runtime.cache import cached_property
@@ -183,9 +183,10 @@ class ModelPredictor:
         if self.prior is None or channels is None:
             return self.calibration.apply(self.trained.codec.read(outputs, self.stats))
         channels = channels.cpu()
-        unseen = find_unseen(self.prior.fitted.presence, coordinates.to(self.device)).cpu()
+        counts = count_cells(self.prior.fitted.presence, coordinates.to(self.device))
+        scarcity, unseen = self.prior.trust.scarcity(counts).cpu(), (counts == 0).cpu()
         if not unseen.any():
-            return self._decode_seen(outputs, channels)
+            return self._decode_seen(outputs, channels, scarcity)
         pattern = (unseen << torch.arange(unseen.shape[1])).sum(dim=1)
         parts: list[tuple[Tensor, Distribution]] = []
         for flags in pattern.unique().tolist():
@@ -194,15 +195,15 @@ class ModelPredictor:
             if axes:
                 part = self._read_unseen(axes)(outputs[cells], self.stats)
             else:
-                part = self._decode_seen(outputs[cells], channels[cells])
+                part = self._decode_seen(outputs[cells], channels[cells], scarcity[cells])
             parts.append((cells, part))
         return Joined(tuple(parts))
 
-    def _decode_seen(self, outputs: Tensor, channels: Tensor) -> Distribution:
+    def _decode_seen(self, outputs: Tensor, channels: Tensor, scarcity: Tensor) -> Distribution:
         """Decode outputs of cells whose members have cells, from their prior's channels."""
         predictions = self.trained.codec.read(outputs, self.stats)
         if self.correction is not None:
-            predictions = self.correction.apply(predictions, channels, self.stats)
+            predictions = self.correction.apply(predictions, channels, scarcity, self.stats)
         return self.calibration.apply(predictions)
 
     def _read_unseen(self, axes: tuple[int, ...]) -> UnseenReading:

@@ -37,14 +37,14 @@ from exchangeable.prior.pattern import Pattern, Scaling
 from exchangeable.prior.presence import Presence
 from exchangeable.prior.prior import Prior
 from exchangeable.prior.side_information import SideInformation
-from exchangeable.prior.trust import Trust
+from exchangeable.prior.trust import ScarceTrust, Trust
 from exchangeable.runtime.structure import pack, unpack
 from exchangeable.training.trained_model import TrainedModel
 from exchangeable.values.calibration import Calibration
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
 from exchangeable.values.scale import Scale
 
-VERSION = 1
+VERSION = 2
 """Version of the state; one of another version is not used, and the cells are read again."""
 
 PREFIX = "state."
@@ -69,6 +69,7 @@ _KINDS: dict[str, type] = {
     "scaling": Scaling,
     "sparse weights": SparseWeights,
     "stats": ValueStats,
+    "scarce trust": ScarceTrust,
     "trust": Trust,
     "unseen": UnseenReading,
     "vectors": VectorLayout,

@@ -27,7 +27,7 @@ from exchangeable.prior.later_cells import (
 from exchangeable.prior.nearby import Nearby, UpdatedNearby, estimate_nearby, update_nearby
 from exchangeable.prior.new_members import NewMembersSimilarity
 from exchangeable.prior.pattern import Pattern
-from exchangeable.prior.presence import Presence, judge_members
+from exchangeable.prior.presence import Presence, count_cells, judge_members
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.summed_similarity import compare_by_sums, is_summed
 from exchangeable.prior.unseen import without_own_cells
@@ -168,6 +168,7 @@ class ClosedForm:
             base.new_empty(len(base), 0),
             torch.stack([axis.estimate(index) for axis in self.similarities], dim=1),
             estimate_nearby(self.nearby, index, times),
+            count_cells(self.presence, index),
         )
 
     def estimates_of_unseen(

@@ -18,6 +18,7 @@ class Estimates:
     variances: Tensor  # (Q, 2), of biases and of the fine factors; (Q, 0) beside means alone
     similar: Tensor  # (Q, D, 4), means and certainties by similar members of each axis
     nearby: Tensor  # (Q, D, 2), by cells of the same member that are near in time
+    counts: Tensor  # (Q, D), cells of the members
 
     @property
     def columns(self) -> Tensor:
@@ -59,3 +60,17 @@ def usual_weights(order: int, like: Tensor) -> tuple[Tensor, Tensor]:
     weights = [1.0, 0.5, 0.5, *[0.2, 0.3] * order, *USUAL_NEARBY * order]
     deviations = [0.25] * 3 + [0.4] * 2 * order + [0.25] * 2 * order
     return like.new_tensor(weights), like.new_tensor(deviations)
+
+
+def usual_changes(weights: Tensor, order: int) -> tuple[Tensor, Tensor]:
+    """Return what one cell adds to weights (C,) on most tables, and how far others are: (C,) each.
+
+    Half of what factors say is left. Similar members are weighed anew: those of other axes give
+    the mean of a member's own residuals then, which is next to nothing where it has many cells, so
+    that its weight there says nothing.
+    """
+    similar = weights.new_tensor([0.2, 0.1] * order)
+    drift, factors, before, nearby = weights.split_with_sizes([1, 2, 2 * order, 2 * order])
+    changes = [0 * drift, -factors / 2, similar - before, 0 * nearby]
+    deviations = [0.1, 0.25, 0.25, *[0.3, 0.15] * order, *[0.1] * 2 * order]
+    return torch.cat(changes), weights.new_tensor(deviations)

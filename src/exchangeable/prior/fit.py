@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -16,10 +17,18 @@ from exchangeable.prior.closed_form import ClosedForm
 from exchangeable.prior.closed_form_fit import BIASES, fit_closed_form
 from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import USUAL_NEARBY, Estimates, usual_weights
-from exchangeable.prior.factor_fit import Schedule, limit_rank
+from exchangeable.prior.factor_fit import MAX_REFITTED_CELLS, Schedule, limit_rank
+from exchangeable.prior.few_cells import FewCells, HeldOutCells
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.prior.summed_similarity import is_summed
-from exchangeable.prior.trust import FOLDS, Trial, Trust, find_trust, is_gain
+from exchangeable.prior.trust import (
+    FOLDS,
+    Trial,
+    Trust,
+    find_scarce_trust,
+    find_trust,
+    is_gain,
+)
 from exchangeable.prior.width import fit_widest
 from exchangeable.runtime.processes import ALONE, Processes
 from exchangeable.runtime.random import CellShares, residual_hashes
@@ -48,6 +57,8 @@ class Holdout:
     fold: Tensor  # (H,), of these
     estimates: Estimates
     """What the models estimate of these."""
+    few: tuple[FewCells, ...] = ()
+    """Cells of these whose members were shown with few of their cells, by axis."""
 
 
 CELLS_PER_DRAW = 1 << 22
@@ -81,6 +92,7 @@ def fit_models(
     near_axes = tuple(range(len(shape))) if masks and side.times is not None else ()
     holdouts: list[Holdout] = []
     trials: list[Trial] = []
+    few: tuple[FewCells, ...] = ()
     for draw in draws:
         if with_drift and holdouts:
             seen = index[~draw.mask], values[~draw.mask]
@@ -115,8 +127,18 @@ def fit_models(
             fitted = fitted.only_near(near_axes)
         holdouts.append(Holdout(draw.mask, fitted, cells, trial.fold, estimates))
         trials.append(trial)
+        if not few and len(values) <= MAX_REFITTED_CELLS:
+            read = HeldOutCells(
+                fitted, index, values, side, draw.mask, cells, trial.fold, draw.shares_at
+            )
+            few = tuple(each for axis in range(len(shape)) if (each := read.try_few(axis)))
+            holdouts[-1] = replace(holdouts[-1], few=few)
     usual = usual_weights(len(shape), biases.means[0])
     trust = find_trust(Trial.joined(trials), *usual) if trials else Trust(usual[0])
+    if few:
+        tried = Trial.joined([each.trial(values) for each in few])
+        scarce = find_scarce_trust(trust, Trial.joined(trials), tried)
+        trust = replace(trust, scarce=scarce)
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
     if start is not None and keeps:
         return start, trust, tuple(holdouts)
@@ -139,12 +161,14 @@ class _Draw(NamedTuple):
 
     mask: Tensor  # (E,) bool
     shares: Tensor  # (H,), pseudo-random, of these cells
+    shares_at: Callable[[Tensor], Tensor]
+    """Gives pseudo-random numbers in [0, 1) of cells by position."""
 
 
 def _draw_parts(index: Tensor, values: Tensor, biases: Posterior) -> list[_Draw]:
     """Draw the parts of the cells that models are tried on, by what biases leave of them."""
 
-    def residuals(part: slice) -> Tensor:
+    def residuals(part: slice | Tensor) -> Tensor:
         mean = biases.predict_mean(index[part])
         return values[part].to(mean) - mean
 
@@ -157,15 +181,20 @@ def _draw_parts(index: Tensor, values: Tensor, biases: Posterior) -> list[_Draw]
     drawing = CellShares(biases.shape, index.device)
     for block in blocks:
         drawing.add(index[block], residual_hashes(residuals(block), root))
+
+    def shares_at(part: slice | Tensor) -> Tensor:
+        return drawing.of(index[part], residual_hashes(residuals(part), root))
+
     masks = [torch.zeros(cells, dtype=torch.bool, device=index.device) for _ in range(parts)]
     drawn: list[list[Tensor]] = [[] for _ in range(parts)]
     for block in blocks:
-        shares = divisions * drawing.of(index[block], residual_hashes(residuals(block), root))
+        shares = divisions * shares_at(block)
         for part, mask in enumerate(masks):
             chosen = shares.long() == part
             mask[block] = chosen
             drawn[part].append(shares[chosen])
-    draws = [_Draw(mask, torch.cat(each)) for mask, each in zip(masks, drawn, strict=True)]
+    pairs = zip(masks, drawn, strict=True)
+    draws = [_Draw(mask, torch.cat(each), shares_at) for mask, each in pairs]
     return [draw for draw in draws if draw.mask.any() and not draw.mask.all()]
 
 
@@ -213,6 +242,4 @@ def _try(
     times = None if side.times is None else side.times[cells]
     estimates = fitted.estimates(index[cells], times)
     fold = (FOLDS * ((1000 * draw.shares[some]) % 1)).long()
-    truth = values[cells].to(estimates.base)
-    trial = Trial(truth, estimates.base, estimates.columns, estimates.variances, fold)
-    return trial, estimates, cells
+    return Trial.of(values[cells], estimates, fold), estimates, cells

@@ -1,4 +1,4 @@
-"""Members without cells: which there are, and how far to believe what models say of them."""
+"""The presence of cells: how many each member has, and how far to believe estimates of none."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ from exchangeable.runtime.cache import cached_property
 
 @dataclass(frozen=True, eq=False)
 class Presence:
-    """Which members of an axis have cells."""
+    """How many cells each member of an axis has."""
 
-    has_cells: Tensor  # (N + 1,) bool; the last is unknown and has none
+    sizes: Tensor  # (N + 1,); the last is unknown and has none
     newcomers: float
     """How likely one without cells is one that newly comes."""
+
+    @cached_property
+    def has_cells(self) -> Tensor:
+        """Which members have cells: (N + 1,) bool."""
+        return self.sizes > 0
 
     @cached_property
     def belief(self) -> Tensor:
@@ -35,13 +40,11 @@ class Presence:
     @classmethod
     def of_sizes(cls, sizes: Sequence[Tensor]) -> tuple[Presence, ...]:
         """Find the members of every axis that have cells by their numbers of these, (N,) each."""
-        return tuple(cls(pad(each > 0, (0, 1)), share_of_newcomers(each)) for each in sizes)
+        return tuple(cls(pad(each, (0, 1)), share_of_newcomers(each)) for each in sizes)
 
     def for_new_members(self, member: Tensor, count: int) -> Presence:
         """Return the same axis with ``count`` new members only, those of the cells (E,)."""
-        has_cells = self.has_cells.new_zeros(count + 1)
-        has_cells[member] = True
-        return Presence(has_cells, self.newcomers)
+        return Presence(member.bincount(minlength=count + 1), self.newcomers)
 
 
 def judge_members(
@@ -72,3 +75,11 @@ def find_unseen(presence: Sequence[Presence], index: Tensor) -> Tensor:
     """Tell which members of queried cells have no cells: (Q, D) bool."""
     columns = [~each.has_cells[index[:, axis]] for axis, each in enumerate(presence)]
     return torch.stack(columns, dim=1)
+
+
+def count_cells(presence: Sequence[Presence], index: Tensor) -> Tensor:
+    """Count the cells of the members of queried cells: (Q, D)."""
+    counts = torch.zeros_like(index)  # of a table without cells nothing is known
+    for axis, each in enumerate(presence):
+        counts[:, axis] = each.sizes[index[:, axis]]
+    return counts

@@ -22,6 +22,7 @@ from exchangeable.arrays.cells import Index
 from exchangeable.baselines.base import chunks
 from exchangeable.prior.closed_form import ClosedForm
 from exchangeable.prior.estimates import Estimates, usual_weights
+from exchangeable.prior.few_cells import FewCells
 from exchangeable.prior.fit import TARGET_HELD_OUT, Holdout, fit_models
 from exchangeable.prior.side_information import NO_SIDE_INFORMATION, SideInformation
 from exchangeable.prior.trust import Trust
@@ -94,6 +95,14 @@ class Prior:
         """
         trust = self.trust if fold is None else self.trust.without_fold(fold)
         return Prior(self.stats, holdout.fitted, trust, joint=self.joint)
+
+    def of_few(self, few: FewCells, fold: int | None = None) -> Prior:
+        """Return the prior of members that show few cells, which held-out cells were tried with.
+
+        With a ``fold`` of these the trust is that found without it.
+        """
+        trust = self.trust if fold is None else self.trust.without_fold(fold)
+        return Prior(self.stats, few.fitted, trust, joint=self.joint)
 
     def at(self, times: Tensor | None) -> TimedPrior:
         """Return the prior of cells at given times (Q,)."""

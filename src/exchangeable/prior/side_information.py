@@ -21,6 +21,14 @@ class SideInformation:
         """Select cells by position or by mask; features stay."""
         return self if self.times is None else replace(self, times=self.times[cells])
 
+    def of_members(self, axis: int, members: Tensor) -> SideInformation:
+        """Select members (M,) of an axis; times and other features stay."""
+        if self.features is None or self.features[axis] is None:
+            return self
+        features = list(self.features)
+        features[axis] = self.features[axis][members]  # type: ignore[index]
+        return replace(self, features=tuple(features))
+
     def given(self, axis: int, like: Tensor) -> Tensor | None:
         """Return the features of an axis's members, with the type of ``like``: (N, P), or None."""
         features = None if self.features is None else self.features[axis]

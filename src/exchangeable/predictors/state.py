@@ -44,7 +44,7 @@ from exchangeable.values.calibration import Calibration
 from exchangeable.values.codecs import OneHot, ScaleFree, ValueStats
 from exchangeable.values.scale import Scale
 
-VERSION = 1
+VERSION = 2
 """Version of the state; one of another version is not used, and the cells are read again."""
 
 PREFIX = "state."
@@ -242,6 +242,7 @@ def _posterior_from(stored: Posterior, shape: tuple[int, ...]) -> Posterior:
         covariances=list(stored.covariances),
         precisions=list(stored.precisions),
         regressions=list(stored.regressions),
+        centres=list(stored.centres),
         noise_ratios=list(stored.noise_ratios),
     )
     by_features = [regression.features for regression in posterior.regressions]

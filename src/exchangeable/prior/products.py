@@ -24,9 +24,6 @@ MAX_ERROR = 1.5
 """Squared error over that of the factors of pairs, up to which products are fitted to the end:
 weights of cells may lower it that far."""
 
-UNEVEN_SWEEPS = 5
-"""Sweeps over cells that are weighted by the noise of their members."""
-
 
 def try_products(
     fitted: ClosedForm,
@@ -85,7 +82,7 @@ def _finished(
     )
     for each in sums:
         posterior.update_prior(each)
-    weigh_cells(posterior, sums, values, UNEVEN_SWEEPS)
+    weigh_cells(posterior, sums, values)
     mean = sums[0].over_cells(lambda part: part.take(values)) / len(sums[0])
     for axis in range(len(sums)):
         settle_empty_members(posterior, axis, sums, mean)

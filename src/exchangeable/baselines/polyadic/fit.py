@@ -31,6 +31,10 @@ MOST = 64
 STEP, SWEEPS_PER_STEP = 8, 3
 """Products that are added at a time, and sweeps after each time."""
 
+UNEVEN_SWEEPS = 5
+"""Sweeps over cells that are weighted by the noise of their members, after all products were added.
+Before, they would have fewer: Birmingham 14.7 in place of 13.3, with a tenth hidden."""
+
 MIN_GAIN = 0.01
 """Share of the squared error on hidden cells by which more products must lower it."""
 
@@ -53,6 +57,21 @@ def limit_products(sums: Sequence[MemberSums], most: int = MOST) -> int:
         return 0
     members = sum(len(each.with_cells) for each in sums)
     return min(most, MOST, round(len(sums[0]) * len(sums) / members / MIN_CELLS_PER_PRODUCT))
+
+
+def fit_products(
+    biases: Posterior,
+    sums: Sequence[MemberSums],
+    values: Tensor,
+    most: int,
+    error: Callable[[Posterior], float] | None = None,
+    progress: Progress = SILENT,
+) -> Posterior:
+    """Grow products, and fit them to cells weighted by the noise of their members."""
+    posterior = grow_products(biases, sums, values, most, error, progress)
+    if posterior.layout.products:
+        weigh_cells(posterior, sums, values)
+    return posterior
 
 
 def grow_products(
@@ -105,13 +124,11 @@ def add_products(posterior: Posterior, vectors: Sequence[Tensor]) -> Posterior:
     )
 
 
-def weigh_cells(
-    posterior: Posterior, sums: Sequence[MemberSums], values: Tensor, sweeps: int
-) -> None:
+def weigh_cells(posterior: Posterior, sums: Sequence[MemberSums], values: Tensor) -> None:
     """Find the noise of the members' cells, and sweep over cells that are weighted by it."""
     fit_noise_ratios(posterior, sums[0], values)
     weighted = [each.weighted(posterior.member_weights) for each in sums]
-    for _ in range(sweeps):
+    for _ in range(UNEVEN_SWEEPS):
         sweep(posterior, weighted, values)
 
 

@@ -233,9 +233,8 @@ class VariationalFactorization(_FactorModel):
     def try_products(self, kept: Cells, hidden: Cells) -> tuple[int, float] | None:
         """Return how many products over all axes predict hidden cells best, and their error."""
         standard, centre, scale = standardise(kept.values)
-        index, queries, values = (
-            torch.from_numpy(array) for array in (kept.index, hidden.index, standard)
-        )
+        arrays = kept.index, hidden.index, standard
+        index, queries, values = (torch.from_numpy(array) for array in arrays)
         truth = torch.from_numpy((hidden.values - centre) / (scale or 1.0))
         sums = MemberSums.by_axis(index, kept.shape)
         most = limit_products(sums) if scale else 0
@@ -247,8 +246,8 @@ class VariationalFactorization(_FactorModel):
 
         with one_thread(values.device):
             posterior = fit_products(Bias().by_sums(sums, values), sums, values, most, error)
-        products = posterior.layout.products
-        return (products, scale * error(posterior) ** 0.5) if products else None
+        count = posterior.layout.products
+        return (count, scale * error(posterior) ** 0.5) if count else None
 
     def posterior_of(
         self,
@@ -259,7 +258,7 @@ class VariationalFactorization(_FactorModel):
         start: Posterior | None = None,
         biases: Posterior | None = None,
     ) -> Posterior:
-        """Fit as in the base class; ``biases`` are those of the bias model, if already fitted."""
+        """Fit as in the base class; ``biases`` are those of the bias model, if fitted before."""
         sums = MemberSums.by_axis(index, shape)
         with one_thread(values.device):
             if start is None:

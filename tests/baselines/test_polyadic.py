@@ -296,6 +296,7 @@ def test_members_without_cells_have_finite_predictions():
 
 def test_variational_factorization_takes_the_form_that_predicts_hidden_cells_better(monkeypatch):
     monkeypatch.setattr(rank_choice, "MIN_CELLS", 500)
+    monkeypatch.setattr(rank_choice, "RANKS", (4, 12))
     shape = (14, 12, 10)
     index, exact, values = planted(shape, products=3, noise=0.3, density=0.7)
     cells = Cells(index, values, shape, Scale("real"))

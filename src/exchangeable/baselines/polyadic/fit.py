@@ -9,6 +9,7 @@ have an error of 13.4 where 8 are added in turn, and 15.4 where they come at onc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,8 +29,15 @@ from exchangeable.sums.member_sums import MemberSums
 MOST = 64
 """Products at most."""
 
-STEP, SWEEPS_PER_STEP = 8, 3
-"""Products that are added at a time, and sweeps after each time."""
+STEP = 8
+"""Products that are added at a time."""
+
+FEW, SWEEPS_OF_FEW, SWEEPS = 24, 10, 3
+"""Sweeps after each time, of up to so many products and of more. Three products with few cells, or
+with much noise, are not found in three sweeps."""
+
+IN_VAIN = 2
+"""Times in turn that products are added without a gain, after which no more are."""
 
 UNEVEN_SWEEPS = 5
 """Sweeps over cells that are weighted by the noise of their members, after all products were added.
@@ -83,24 +91,22 @@ def grow_products(
     progress: Progress = SILENT,
 ) -> Posterior:
     """Add products to biases, up to ``most``, while they lower an error on hidden cells."""
-    starts = Starts.of(sums)
-    best, least = biases, None if error is None else error(biases)
-    while best.layout.products < most:
-        count = min(STEP, most - best.layout.products)
-        vectors = starts.find(best, values, count)
+    starts, posterior, in_vain = Starts.of(sums), biases, 0
+    best, least = biases, math.inf if error is None else error(biases)
+    while posterior.layout.products < most and in_vain < IN_VAIN:
+        count = min(STEP, most - posterior.layout.products)
+        vectors = starts.find(posterior, values, count)
         if vectors is None:
             break
-        posterior = add_products(best, vectors)
-        for _ in range(SWEEPS_PER_STEP):
-            sweep(posterior, sums, values)
+        posterior = add_products(posterior, vectors)
         products = posterior.layout.products
+        for _ in range(SWEEPS_OF_FEW if products <= FEW else SWEEPS):
+            sweep(posterior, sums, values)
         progress.at(products / most, f"{products} products of axes")
-        if error is not None and least is not None:
-            found = error(posterior)
-            if found > (1 - MIN_GAIN) * least:
-                break
-            least = found
-        best = posterior
+        found = -math.inf if error is None else error(posterior)
+        in_vain = 0 if found <= (1 - MIN_GAIN) * least else in_vain + 1
+        if not in_vain:
+            best, least = posterior, found
     return best
 
 

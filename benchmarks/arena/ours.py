@@ -41,6 +41,8 @@ from exchangeable.values.units import Units
 
 RANKS = (12, 4, 2, 8, 1, 24, 40)
 """Ranks of factorizations, the usual one first."""
+PRODUCTS = (16, 32, 64, 8)
+"""Products over all axes, which the variational factorization of three axes may have instead."""
 Fit = Callable[[Settings, Cells], Predictor]
 PLACES = 20
 """Length of the lists of items."""
@@ -142,6 +144,8 @@ TUNED: dict[str, tuple[Sequence[Settings], Callable[[Settings, Cells], Any]]] = 
 def fit_tuned(name: str, problem: Problem, budget: float) -> tuple[Any, Choice]:
     """Choose settings on the validation cells, then fit to all cells that may be read."""
     grid, fit = TUNED[name]
+    if name == "vmf" and problem.order == 3:
+        grid = [*grid[:1], *({"rank": 0, "products": count} for count in PRODUCTS), *grid[1:]]
 
     def error(settings: Settings) -> float:
         return validation_error(

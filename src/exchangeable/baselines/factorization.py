@@ -7,7 +7,8 @@ A cell with members n_1 .. n_D holds
 which is matrix factorization with biases for D = 2, and for rank 0 or D = 1 the biases alone.
 The vector of a member is w = [b, one u per other axis], of length F = 1 + rank (D - 1). Given
 the other axes the cell is linear in it, y = f . w + rest with f = [1, the partners' u], so the
-vector of each member is a ridge regression.
+vector of each member is a ridge regression. Of three axes a model may have products over all of
+them in place of pairs (``polyadic``).
 
 Vectors of an axis are a table (N + 1, F): its last row, which -1 reads, stands for an unknown
 member.
@@ -24,6 +25,11 @@ import torch
 from torch import Tensor
 
 from exchangeable.baselines.base import chunks
+from exchangeable.baselines.polyadic.products import (
+    product_means,
+    product_variances,
+    sum_of_products,
+)
 from exchangeable.sums.member_sums import MemberSums
 from exchangeable.sums.products import row_products, silence_sparse_warning
 
@@ -40,11 +46,14 @@ class VectorLayout:
 
     order: int
     rank: int
+    """Factors of each pair of axes."""
+    products: int = 0
+    """Factors that are products over all axes; where there are any, there are none of pairs."""
 
     @property
     def width(self) -> int:
         """Length of a vector, F."""
-        return 1 + self.rank * (self.order - 1)
+        return 1 + self.rank * (self.order - 1) + self.products
 
     def others(self, axis: int) -> tuple[int, ...]:
         """Return all axes but ``axis``."""
@@ -93,6 +102,8 @@ def mean_over_cells(
         left = means[first][: sums[first].members, layout.block(first, second)]
         right = means[second][:, layout.block(second, first)].contiguous()
         total += float((left * sums[first].over(second, right)).sum())
+    if layout.products:
+        total += sum_of_products(sums[0], means)
     return total / max(len(sums[0]), 1)
 
 
@@ -107,6 +118,8 @@ def cell_means(
         left = means[first][:, layout.block(first, second)]
         right = means[second][:, layout.block(second, first)]
         total += _pair_products(index, first, second, left, right)
+    if layout.products and len(axes) == layout.order:
+        total += product_means(index, means)
     return total
 
 
@@ -144,6 +157,8 @@ def cell_variances(
     if layout.rank and len(axes) > 2:
         for part in chunks(len(index), CELLS_PER_CHUNK):
             total[part] += _triple_terms(layout, index[part], means, covariances, axes)
+    if layout.products and len(axes) == layout.order:
+        total += product_variances(index, means, covariances)
     return total
 
 

@@ -13,6 +13,12 @@ from torch.nn.functional import pad
 
 from exchangeable.baselines.base import chunks
 from exchangeable.baselines.factorization import VectorLayout
+from exchangeable.baselines.polyadic.products import (
+    ProductSums,
+    product_gram,
+    product_moments,
+    product_sums,
+)
 from exchangeable.sums.cell_parts import CellPart, CellValues
 from exchangeable.sums.member_sums import MemberSums
 
@@ -36,9 +42,12 @@ def feature_sums(
     sums: MemberSums,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
-) -> FeatureSums:
+) -> FeatureSums | ProductSums:
     """Sum what the grams of members, and their moments, are made of, times weights of cells."""
     axis, pairs, crossed = sums.axis, {}, {}
+    if layout.products:
+        assert covariances is not None, "products over all axes have covariances"
+        return product_sums(sums, means, covariances)
     if not layout.rank:
         return FeatureSums(sums.total_weights, {}, {})
     one, other_one, _ = _symmetric_places(layout.rank, sums.device)
@@ -65,8 +74,12 @@ def feature_sums(
     return FeatureSums(sums.total_weights, pairs, crossed)
 
 
-def gram(layout: VectorLayout, axis: int, features: FeatureSums, members: slice) -> Tensor:
+def gram(
+    layout: VectorLayout, axis: int, features: FeatureSums | ProductSums, members: slice
+) -> Tensor:
     """Return the sums of E[f f'] over the cells of some members, by position: (M, F, F)."""
+    if isinstance(features, ProductSums):
+        return product_gram(features, members)
     weights = features.weights[members, None]
     if not features.pairs:
         return weights[:, None].double()
@@ -118,7 +131,7 @@ def moments(
     target: CellValues,
     means: Sequence[Tensor],
     covariances: Sequence[Tensor] | None = None,
-    features: FeatureSums | None = None,
+    features: FeatureSums | ProductSums | None = None,
 ) -> Tensor:
     """Sum E[f t] over the cells of each member: (N, F).
 
@@ -127,6 +140,8 @@ def moments(
     covariances.
     """
     axis, rank = sums.axis, layout.rank
+    if isinstance(features, ProductSums):
+        return product_moments(sums, target, means, features)
     if not rank or layout.order == 1:
         return sums.of_cells(target)[:, None]
     result = means[axis].new_empty(sums.members, layout.width)

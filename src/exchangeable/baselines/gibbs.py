@@ -180,6 +180,9 @@ class BayesianFactorization:
         """Return the model that a rank is tried with: half of the sweeps tell ranks apart."""
         return replace(self, rank=rank, sweeps=(self.sweeps + 1) // 2, burn_in=self.burn_in // 2)
 
+    def try_products(self, kept: Cells, hidden: Cells) -> None:
+        """Return nothing: factors are of pairs of axes."""
+
     def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedSamples:
         """Fit to observed cells; ``progress`` counts the sweeps."""
         check_cells("Bayesian factorization", cells)

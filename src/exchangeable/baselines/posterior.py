@@ -68,6 +68,8 @@ class Posterior:
     """Regressions of the vectors on features of the members, by axis; none without features."""
     noise_ratios: list[Tensor] = field(default_factory=list)
     """Variance of each member's noise over the common one, (N_d + 1,) by axis; none where even."""
+    centres: list[Tensor] = field(default_factory=list)
+    """Means of the priors beside the regressions, (F,) by axis; none where they are 0."""
     _kept: list[KeptRows] = field(default_factory=list, init=False, repr=False)
     """Rows of variances, by axis."""
 
@@ -107,22 +109,6 @@ class Posterior:
         precisions = [pad(row, more, value=precision) for row in self.precisions]
         return Posterior(layout, self.mean, self.noise, means, covariances, precisions)
 
-    def narrowed(self, rank: int) -> Posterior:
-        """Return the same biases, with the first factors of each pair of axes only."""
-        layout, columns = VectorLayout(self.layout.order, rank), []
-        for axis in range(self.layout.order):
-            blocks = [self.layout.block(axis, other) for other in self.layout.others(axis)]
-            kept = [c for block in blocks for c in range(block.start, block.start + rank)]
-            columns.append([0, *kept])
-        pairs = list(zip(columns, self.means, self.covariances, self.precisions, strict=True))
-        return replace(
-            self,
-            layout=layout,
-            means=[means[:, kept] for kept, means, _, _ in pairs],
-            covariances=[spread[:, kept][:, :, kept] for kept, _, spread, _ in pairs],
-            precisions=[row[kept] for kept, _, _, row in pairs],
-        )
-
     def with_features(
         self, features: Sequence[Tensor], blocks: Sequence[Sequence[Block]]
     ) -> Posterior:
@@ -151,11 +137,12 @@ class Posterior:
         return posterior
 
     def prior_means(self, axis: int, members: Tensor) -> Tensor | float:
-        """Return the prior means of the vectors of members: (M, F), or 0 without features."""
+        """Return the prior means of the vectors of members: (M, F), or 0."""
+        centre = self.centres[axis] if self.centres else 0.0
         if not self.regressions:
-            return 0.0
+            return centre
         regression = self.regressions[axis]
-        return regression.features[members] @ regression.weights
+        return regression.features[members] @ regression.weights + centre
 
     def predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of cells, noise included: (Q, D) -> (Q,) each; -1 is unknown."""
@@ -271,7 +258,7 @@ class Posterior:
             grams = gram(self.layout, axis, features, part).to(t)
             precision = grams / self.noise + self.precisions[axis].diag()
             # Biases alone, which small tables are fitted to mostly, need no decomposition.
-            covariance = torch.linalg.inv(precision) if self.layout.rank else 1 / precision
+            covariance = torch.linalg.inv(precision) if self.layout.width > 1 else 1 / precision
             pull = t / self.noise + self.precisions[axis] * self.prior_means(axis, some)
             m = (covariance @ pull.unsqueeze(2)).squeeze(2)
             self.covariances[axis][some], self.means[axis][some] = covariance, m
@@ -292,7 +279,7 @@ class Posterior:
         Sums read whole tables of the other axes, which a few members share little of.
         """
         means, covariances = list(self.means), list(self.covariances)
-        for other in self.layout.others(sums.axis) if self.layout.rank else ():
+        for other in self.layout.others(sums.axis) if self.layout.width > 1 else ():
             if len(sums) < len(means[other]) and len(sums.parts) == 1:
                 sums, cells = sums.with_own_rows(other)
                 means[other], covariances[other] = means[other][cells], covariances[other][cells]
@@ -315,6 +302,8 @@ class Posterior:
         """
         axis, members = sums.axis, sums.with_cells
         means = self.means[axis][members]
+        if self.centres:
+            means = means - self._update_centre(axis, members)
         variance = self.covariances[axis].diagonal(dim1=1, dim2=2)[members]
         if not self.regressions:
             second = (means**2 + variance).mean(dim=0)
@@ -326,6 +315,17 @@ class Posterior:
             second = (total + RESIDUAL_START) / (len(members) + 1)
         self.precisions[axis] = 1 / second.clamp(min=MIN_VARIANCE)
         self.covariances[axis][sums.without_cells] = (1 / self.precisions[axis]).diag()
+
+    def _update_centre(self, axis: int, members: Tensor) -> Tensor:
+        """Set the centre of an axis to what regressions leave of the vectors on average."""
+        left = self.means[axis][members]
+        if self.regressions:
+            left = left - self.regressions[axis].means()[members]
+        centre = left.mean(dim=0)
+        centre[0] = 0  # the mean is what biases have in common
+        self.centres[axis] = centre
+        self.means[axis][-1] = centre
+        return centre
 
     def update_noise(self, sums: MemberSums, values: Tensor, solved: Explained) -> None:
         """Set the mean, and the noise to the expected squared error, after an axis was solved.

@@ -51,6 +51,13 @@ class RankChoice:
     """Number of hidden cells."""
     errors: dict[int, float]
     """Root mean square errors on these, by the ranks that were tried."""
+    products: tuple[int, float] | None = None
+    """Number of products over all axes, which were tried too, and their error."""
+
+    @property
+    def is_of_products(self) -> bool:
+        """Whether products over all axes have a smaller error than factors of pairs of axes."""
+        return self.products is not None and self.products[1] < self.errors[self.rank]
 
     @property
     def at_the_end(self) -> bool:
@@ -61,6 +68,12 @@ class RankChoice:
         tried = ", ".join(f"{rank}: {self.errors[rank]:.4g}" for rank in sorted(self.errors))
         end = ", the last that is tried" if self.at_the_end else ""
         hidden = format_count(self.hidden, "cell")
+        if self.products is not None and self.is_of_products:
+            count, error = self.products
+            return (
+                f"{format_count(count, 'product')} over all axes, with the smallest error on "
+                f"{hidden} hidden ({error:.4g}; factors of pairs of axes, by rank, {tried})"
+            )
         return f"rank {self.rank}{end}, with the smallest error on {hidden} hidden ({tried})"
 
 
@@ -72,6 +85,13 @@ class Ranked(Protocol):
 
     def trial(self, rank: int) -> Self:
         """Return the model that a rank is tried with."""
+        ...
+
+    def try_products(self, kept: Cells, hidden: Cells) -> tuple[int, float] | None:
+        """Return how many products over all axes predict hidden cells best, and their error.
+
+        None where the model has none.
+        """
         ...
 
     def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedBaseline: ...
@@ -91,7 +111,9 @@ def with_rank(
         return model, None
     check_cells("the choice of a rank", cells)
     choice = _choose(model, cells, progress)
-    return _of_rank(model, USUAL_RANK if choice is None else choice.rank), choice
+    if choice is not None and choice.products is not None and choice.is_of_products:
+        return _of(model, rank=0, products=choice.products[0]), choice
+    return _of(model, rank=USUAL_RANK if choice is None else choice.rank), choice
 
 
 def _choose(model: Ranked, cells: Cells, progress: Progress) -> RankChoice | None:
@@ -109,11 +131,12 @@ def _choose(model: Ranked, cells: Cells, progress: Progress) -> RankChoice | Non
         errors[rank] = float(np.sqrt(np.mean((means - hidden.values) ** 2)))
         return errors[rank]
 
-    return RankChoice(climb(error, RANKS, USUAL_RANK), len(hidden), errors)
+    rank = climb(error, RANKS, USUAL_RANK)
+    return RankChoice(rank, len(hidden), errors, model.try_products(kept, hidden))
 
 
-def _of_rank(model: RankedModel, rank: int) -> RankedModel:
-    return replace(model, rank=rank)  # type: ignore[type-var]  # all are dataclasses
+def _of(model: RankedModel, **settings: int) -> RankedModel:
+    return replace(model, **settings)  # type: ignore[type-var]  # all are dataclasses
 
 
 def climb(error: Callable[[int], float], ranks: Sequence[int], start: int) -> int:

@@ -18,6 +18,7 @@ from exchangeable.arrays.cells import Cells, Floats, Index
 from exchangeable.baselines.base import State, check_cells, check_queries, standardise
 from exchangeable.baselines.bias_fit import fit_biases
 from exchangeable.baselines.factorization import VectorLayout, cell_means
+from exchangeable.baselines.polyadic.fit import fit_products, limit_products, weigh_cells
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.rank_choice import CHOOSING, USUAL_RANK, with_rank
 from exchangeable.baselines.singular_vectors import (
@@ -110,19 +111,24 @@ class FittedFactors:
             result[f"means.{axis}"] = posterior.means[axis].numpy()
             result[f"covariances.{axis}"] = posterior.covariances[axis].numpy()
             result[f"precisions.{axis}"] = posterior.precisions[axis].numpy()
+            if posterior.layout.products:
+                result[f"centres.{axis}"] = posterior.centres[axis].numpy()
+                result[f"noise_ratios.{axis}"] = posterior.noise_ratios[axis].numpy()
         return result
 
     @classmethod
     def from_state(cls, config: _FactorModel, state: Mapping[str, NDArray[Any]]) -> Self:
         centre, scale, mean, noise = state["scalars"].tolist()
         order = sum(name.startswith("means.") for name in state)
-        kinds = ("means", "covariances", "precisions")
-        tables = [
-            [torch.from_numpy(state[f"{kind}.{axis}"]) for axis in range(order)] for kind in kinds
-        ]
-        layout = VectorLayout(order, int(state["rank"][0]))
-        means, covariances, precisions = tables
-        posterior = Posterior(layout, mean, noise, means, covariances, precisions)
+        kinds = ("means", "covariances", "precisions", "centres", "noise_ratios")
+        tables: dict[str, Any] = {
+            kind: [torch.from_numpy(state[f"{kind}.{axis}"]) for axis in range(order)]
+            for kind in kinds
+            if f"{kind}.0" in state
+        }
+        rank = int(state["rank"][0])
+        products = tables["precisions"][0].shape[0] - VectorLayout(order, rank).width
+        posterior = Posterior(VectorLayout(order, rank, products), mean, noise, **tables)
         return cls(config, posterior, centre, scale)
 
 
@@ -195,7 +201,11 @@ class Bias(_FactorModel):
 
 @dataclass(frozen=True)
 class VariationalFactorization(_FactorModel):
-    """Factorization of every pair of axes, by variational Bayes with relevance priors."""
+    """Factorization of every pair of axes, by variational Bayes with relevance priors.
+
+    Of three axes it is the better of two forms on hidden cells: factors of pairs of axes, or
+    products over all three (canonical polyadic), with cells weighted by their members' noise.
+    """
 
     rank: int | None = None
     """Maximum number of factors per pair of axes; those that explain nothing are switched off.
@@ -204,12 +214,14 @@ class VariationalFactorization(_FactorModel):
     """Maximum number of sweeps, after those of the biases."""
     tolerance: float = 1e-4
     """Stop when predictions change by less, as a share of the values' deviation."""
+    products: int = 0
+    """Factors that are products over all axes, of tables with three, in place of those of pairs."""
 
     title: ClassVar[str] = "variational factorization"
 
     def fit(self, cells: Cells, progress: Progress = SILENT) -> FittedFactors:
         check_cells(self.title, cells)
-        if self.rank is not None:
+        if self.rank is not None or self.products:
             return super().fit(cells, progress)
         model, _ = with_rank(self, cells, progress.part(0, CHOOSING))
         return model.fit(cells, progress.part(CHOOSING, 1))
@@ -217,6 +229,25 @@ class VariationalFactorization(_FactorModel):
     def trial(self, rank: int) -> VariationalFactorization:
         """Return the model that a rank is tried with."""
         return replace(self, rank=rank)
+
+    def try_products(self, kept: Cells, hidden: Cells) -> tuple[int, float] | None:
+        """Return how many products over all axes predict hidden cells best, and their error."""
+        standard, centre, scale = standardise(kept.values)
+        arrays = kept.index, hidden.index, standard
+        index, queries, values = (torch.from_numpy(array) for array in arrays)
+        truth = torch.from_numpy((hidden.values - centre) / (scale or 1.0))
+        sums = MemberSums.by_axis(index, kept.shape)
+        most = limit_products(sums) if scale else 0
+        if not most:
+            return None
+
+        def error(posterior: Posterior) -> float:
+            return float((truth - posterior.predict_mean(queries)).square().mean())
+
+        with one_thread(values.device):
+            posterior = fit_products(Bias().by_sums(sums, values), sums, values, most, error)
+        count = posterior.layout.products
+        return (count, scale * error(posterior) ** 0.5) if count else None
 
     def posterior_of(
         self,
@@ -227,14 +258,20 @@ class VariationalFactorization(_FactorModel):
         start: Posterior | None = None,
         biases: Posterior | None = None,
     ) -> Posterior:
-        """Fit as in the base class; ``biases`` are those of the bias model, if already fitted."""
+        """Fit as in the base class; ``biases`` are those of the bias model, if fitted before."""
         sums = MemberSums.by_axis(index, shape)
         with one_thread(values.device):
             if start is None:
                 biases = biases or Bias().posterior_of(index, values, shape)
+                most = limit_products(sums, self.products) if values.any() else 0
+                if most:
+                    return fit_products(biases, sums, values, most, progress=progress)
                 rank = USUAL_RANK if self.rank is None else self.rank
                 start = with_factors(biases, sums, values, rank if values.any() else 0)
-            converge(start, sums, values, self.sweeps, self.tolerance, progress)
+            if start.layout.products:
+                weigh_cells(start, sums, values)
+            else:
+                converge(start, sums, values, self.sweeps, self.tolerance, progress)
         return start
 
     def fit_from(self, biases: FittedFactors, cells: Cells) -> FittedFactors:

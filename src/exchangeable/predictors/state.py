@@ -243,6 +243,7 @@ def _posterior_from(stored: Posterior, shape: tuple[int, ...]) -> Posterior:
         covariances=list(stored.covariances),
         precisions=list(stored.precisions),
         regressions=list(stored.regressions),
+        centres=list(stored.centres),
         noise_ratios=list(stored.noise_ratios),
     )
     by_features = [regression.features for regression in posterior.regressions]

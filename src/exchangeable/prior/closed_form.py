@@ -82,6 +82,11 @@ class ClosedForm:
             for axis in range(len(self.shape))
         )
 
+    @property
+    def of_pairs(self) -> ClosedForm:
+        """The same models with factors of pairs of axes alone."""
+        return replace(self, fine=self.coarse) if self.fine.layout.products else self
+
     def only_near(self, axes: tuple[int, ...]) -> ClosedForm:
         """Return these models with cells near in time of some axes only."""
         kept = tuple(each if axis in axes else None for axis, each in enumerate(self.nearby))

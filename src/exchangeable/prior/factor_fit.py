@@ -7,7 +7,7 @@ members.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from exchangeable.baselines.factorization import VectorLayout
 from exchangeable.baselines.posterior import Posterior
 from exchangeable.baselines.regression import Block
 from exchangeable.baselines.sweeps import fit_noise_ratios, sweep
@@ -108,7 +109,7 @@ def fit_factors(
             START_WITH_FEATURES,
             START_PRECISION_WITH_FEATURES,
         )
-        starts = fine, fine.narrowed((fine.layout.rank + 1) // 2)
+        starts = fine, _narrowed(fine, (fine.layout.rank + 1) // 2)
     tables, blocks = zip(*features, strict=True)
     fine, coarse = (each.with_features(tables, blocks) for each in starts)
     if coarse.layout == fine.layout:
@@ -129,6 +130,24 @@ def limit_rank(sums: Sequence[MemberSums], rank: int) -> int:
     members, order = sum(len(each.with_cells) for each in sums), len(sums)
     cells, others = len(sums[0]) * order / members, max(order - 1, 1)
     return min(rank, max(1, round(cells / others / MIN_CELLS_PER_FACTOR)))
+
+
+def _narrowed(posterior: Posterior, rank: int) -> Posterior:
+    """Return the same biases, with the first factors of each pair of axes only."""
+    before, columns = posterior.layout, []
+    for axis in range(before.order):
+        blocks = [before.block(axis, other) for other in before.others(axis)]
+        kept = [c for block in blocks for c in range(block.start, block.start + rank)]
+        columns.append([0, *kept])
+    tables = posterior.means, posterior.covariances, posterior.precisions
+    pairs = list(zip(columns, *tables, strict=True))
+    return replace(
+        posterior,
+        layout=VectorLayout(before.order, rank),
+        means=[means[:, kept] for kept, means, _, _ in pairs],
+        covariances=[spread[:, kept][:, :, kept] for kept, _, spread, _ in pairs],
+        precisions=[row[kept] for kept, _, _, row in pairs],
+    )
 
 
 def _sweep(

@@ -19,6 +19,7 @@ from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import USUAL_NEARBY, Estimates, usual_weights
 from exchangeable.prior.factor_fit import MAX_REFITTED_CELLS, Schedule, limit_rank
 from exchangeable.prior.few_cells import FewCells, HeldOutCells
+from exchangeable.prior.products import try_products, with_products
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.prior.summed_similarity import is_summed
 from exchangeable.prior.trust import (
@@ -88,6 +89,7 @@ def fit_models(
     keeps = schedule.keeps and is_summed(len(values), side, len(shape))
     drift = _find_drift(index, values, shape, side, masks[0]) if masks else None
     with_drift = drift is not None
+    most, products = widest, 0
     rank, widest = (limit_rank(sums, each) for each in (rank, max(rank, widest)))
     near_axes = tuple(range(len(shape))) if masks and side.times is not None else ()
     holdouts: list[Holdout] = []
@@ -112,11 +114,16 @@ def fit_models(
         )
         if holdouts:
             fitted = fit_others(rank)
+            if products:
+                rest = _without_drift(index, values, drift, side)
+                fitted = with_products(fitted, others, rest, products)
         else:
             times = None if side.times is None else side.times[draw.mask]
             cells, truth = index[draw.mask], values[draw.mask]
             moved = truth if drift is None else truth - drift.at(cells, times)
             fitted, rank = fit_widest(fit_others, rank, widest, cells, moved)
+            rest = _without_drift(index, values, drift, side)
+            fitted, products = try_products(fitted, others, rest, cells, moved, most)
         if schedule.warm:
             fitted.compare_all()
         trial, estimates, cells = _try(fitted, index, values, side, draw)
@@ -142,15 +149,19 @@ def fit_models(
     start = holdouts[-1].fitted if holdouts and schedule.warm else None
     if start is not None and keeps:
         return start, trust, tuple(holdouts)
+    drift = _fit_drift(index, values, shape, side) if with_drift else None
     fitted = fit(
         sums,
         rank,
         biases=biases,
-        drift=_fit_drift(index, values, shape, side) if with_drift else None,
+        drift=drift,
         near_axes=near_axes,
-        start=start,
+        start=None if start is None else start.of_pairs,
         sweeps=schedule.all if start or not schedule.warm else schedule.most,
     )
+    if products:
+        rest = _without_drift(index, values, drift, side)
+        fitted = with_products(fitted, sums, rest, products, holdouts[0].fitted.fine)
     if start is not None:
         fitted = fitted.with_similarities_of(start)
     return fitted, trust, tuple(holdouts)
@@ -203,6 +214,12 @@ def _fit_drift(
 ) -> Drift:
     assert side.times is not None
     return Drift.fit(index, values, side.times, shape)
+
+
+def _without_drift(
+    index: Tensor, values: Tensor, drift: Drift | None, side: SideInformation
+) -> Tensor:
+    return values if drift is None else values - drift.at(index, side.times)
 
 
 def _find_drift(

@@ -19,6 +19,10 @@ MAX_FEW_CELLS = 1 << 12
 """Cells of a single member up to which their rows are copied, which is faster than a product with a
 sparse matrix."""
 
+MAX_ENTRIES_PER_CELL = 8
+"""Entries of a dense matrix per cell up to which products with it are faster than with a sparse
+one."""
+
 MAX_KEPT_CELLS = 1 << 17
 """Cells of a part up to which their own members are kept: parts of large tables have more."""
 
@@ -56,6 +60,11 @@ class CellPart:
         )
         return numbers.repeat_interleave(self.starts.diff())
 
+    @cached_property
+    def paired(self) -> PairedCells:
+        """The same cells sorted by pairs of members, of this axis and of another, of three."""
+        return PairedCells.of(self)
+
     def column(self, axis: int) -> Tensor:
         """Return the coordinates of the cells on an axis: (S,) int32."""
         column = self.others[axis]
@@ -78,9 +87,9 @@ class CellPart:
             return weights[None] @ table[columns]
         shape = (self.members, len(table))
         if len(columns) > shape[0] * shape[1]:  # repeated entries, more than cuSPARSE takes
-            rows = table[columns]
-            rows = weights[:, None] * rows if rows.ndim == 2 else weights * rows
-            return torch.segment_reduce(rows, "sum", offsets=self.starts.long(), axis=0)
+            dense = weights.new_zeros(shape)
+            dense.index_put_((self.own - self.first, columns), weights, accumulate=True)
+            return dense @ table
         return sparse_rows(self.starts, columns, weights, shape) @ table
 
     def sum_cells(self, values: Tensor) -> Tensor:
@@ -106,6 +115,88 @@ class CellPart:
             tuple(None if column is None else column[kept] for column in self.others),
             positions[kept],
         )
+
+
+@dataclass(frozen=True, eq=False)
+class PairedCells:
+    """Cells of three axes sorted by their members on one, and then by those on a second.
+
+    The second is that with fewer different pairs.
+    """
+
+    second: int
+    third: int
+    starts: Tensor  # (n + 1,), where the pairs of each member begin
+    members: Tensor  # (P,), of the second axis, by pair
+    pair_starts: Tensor  # (P + 1,), where the cells of each pair begin
+    thirds: Tensor  # (S,) int32, members of the third axis by cell
+    permutation: Tensor | None  # (S,), of the cells of the part; None as they are
+
+    @classmethod
+    def of(cls, part: CellPart) -> PairedCells:
+        """Sort the cells of a part."""
+        one, two = (axis for axis in range(3) if axis != part.axis)
+        found = [cls._sorted(part, *axes) for axes in ((one, two), (two, one))]
+        return min(found, key=lambda each: len(each.members))
+
+    @classmethod
+    def _sorted(cls, part: CellPart, second: int, third: int) -> PairedCells:
+        column = part.column(second).long()
+        size = int(column.max()) + 1 if len(column) else 1
+        keys = (part.own.long() - part.first) * size + column
+        permutation = None
+        if not bool((keys[1:] >= keys[:-1]).all()):
+            permutation = keys.argsort(stable=True)
+            keys = keys[permutation]
+        pairs, counts = keys.unique_consecutive(return_counts=True)
+        owners = (pairs // size).bincount(minlength=part.members)
+        thirds = part.column(third)
+        return cls(
+            second,
+            third,
+            torch.cat([owners.new_zeros(1), owners.cumsum(0)]),
+            pairs % size,
+            torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+            thirds if permutation is None else thirds[permutation],
+            permutation,
+        )
+
+    def blocks(self, pairs: int) -> list[tuple[slice, slice]]:
+        """Cut the members, and their pairs, into blocks of about so many pairs."""
+        first, total = 0, len(self.starts) - 1
+        found: list[tuple[slice, slice]] = []
+        while first < total or not found:
+            last = int(torch.searchsorted(self.starts, int(self.starts[first]) + pairs, right=True))
+            last = min(max(last - 1, first + 1), total)
+            found.append((slice(first, last), slice(*self.starts[[first, last]].tolist())))
+            first = last
+        return found
+
+    def sum_third(self, pairs: slice, values: Tensor | None, table: Tensor) -> Tensor:
+        """Sum rows (N, K) of the third axis, times values (S,), over some pairs' cells: (p, K)."""
+        starts = self.pair_starts[pairs.start : pairs.stop + 1]
+        cells = slice(*starts[[0, -1]].tolist())
+        if values is None:
+            factors = table.new_ones(cells.stop - cells.start)
+        elif self.permutation is None:
+            factors = values[cells].to(table)
+        else:
+            factors = values[self.permutation[cells]].to(table)
+        shape, thirds = (len(starts) - 1, len(table)), self.thirds[cells]
+        if shape[0] * shape[1] > MAX_ENTRIES_PER_CELL * len(factors):
+            return sparse_rows(starts - starts[0], thirds, factors, shape) @ table
+        rows = torch.arange(shape[0], device=table.device)
+        rows = rows.repeat_interleave(starts.diff(), output_size=len(factors))
+        dense = table.new_zeros(shape).index_put_((rows, thirds.long()), factors)
+        return dense @ table
+
+    def sum_second(self, members: slice, rows: Tensor) -> Tensor:
+        """Sum rows of pairs (p, K) over those of each of some members: (m, K)."""
+        starts = self.starts[members.start : members.stop + 1]
+        starts = starts - starts[0]
+        every = torch.arange(len(rows), dtype=torch.int32, device=rows.device)
+        shape = (len(starts) - 1, len(rows))
+        return sparse_rows(starts, every, rows.new_ones(len(rows)), shape) @ rows
 
 
 CellValues = Callable[[CellPart], Tensor]

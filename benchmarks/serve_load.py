@@ -334,7 +334,7 @@ def row(name: str, load: dict[str, Any]) -> str:
 
 
 def _well(told: dict[str, Any]) -> bool:
-    """No errors, memory that stays, refusals under overload only. How quick it is is not judged."""
+    """No errors, memory that does not grow, refusals under overload only; speed is not judged."""
     loads = {
         name: load for name, load in told.items() if isinstance(load, dict) and "errors" in load
     }
@@ -342,7 +342,7 @@ def _well(told: dict[str, Any]) -> bool:
     well &= not any(load["refused_503"] for name, load in loads.items() if name != "overload")
     well &= not (told.get("exit_code") or told.get("positives_exit_code"))
     if "writes" not in loads:  # which make the table larger
-        well &= abs(told.get("memory_drift", 0)) < MOST_DRIFT
+        well &= told.get("memory_drift", 0) < MOST_DRIFT
     return well and ("overload" not in loads or loads["overload"]["refused_503"] > 0)
 
 

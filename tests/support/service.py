@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -15,13 +16,20 @@ from pathlib import Path
 from typing import Any
 
 
+def find_port() -> int:
+    """Find a port that is free, none of those that outgoing connections take in the meantime."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 32_000)
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+
+
 class Service:
     """A service started by the command ``exchangeable serve``."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = find_port()
         command = [sys.executable, "-m", "exchangeable", "serve", *arguments]
         self.log = (folder / "serve.log").open("a")
         self.process = subprocess.Popen(

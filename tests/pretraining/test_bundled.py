@@ -52,12 +52,20 @@ def test_the_weights_are_small_and_say_what_they_were_trained_on():
         assert "synthetic tables" in card
 
 
-def test_a_table_that_it_never_saw_is_completed_better_than_by_factors(completer):
-    mine = rmse(RATINGS[HIDE], completer.predict(HIDDEN))
-    for simpler in ("bias", "vmf"):
-        other = Completer(simpler).fit(SHOWN, RATINGS[~HIDE])
-        assert mine < rmse(RATINGS[HIDE], other.predict(HIDDEN))
-    assert 0.74 < coverage(RATINGS[HIDE], completer.predict_interval(HIDDEN)) < 0.86
+def test_a_table_that_it_never_saw_is_completed_better_than_by_factors():
+    """On four draws of hidden cells together: of one alone the difference may be chance."""
+    errors: dict[str, list[float]] = {"pretrained": [], "bias": [], "vmf": []}
+    for seed in range(3, 7):
+        hide = np.random.default_rng(seed).random(len(FRAME)) < 0.2
+        shown, hidden = LABELS.filter(~hide), LABELS.filter(hide)
+        for name, found in errors.items():
+            completer = Completer(name).fit(shown, RATINGS[~hide])
+            found.append(rmse(RATINGS[hide], completer.predict(hidden)))
+            if name == "pretrained":
+                held = coverage(RATINGS[hide], completer.predict_interval(hidden))
+                assert 0.74 < held < 0.86
+    mean = {name: np.mean(found) for name, found in errors.items()}
+    assert mean["pretrained"] < 0.997 * min(mean["bias"], mean["vmf"])
 
 
 @pytest.mark.parametrize("model", ["pretrained", "auto"])

@@ -21,7 +21,8 @@ def trial_of(cells=400, spread=1.0, seed=0):
     truth = 0.8 * estimates[:, 0] + spread * normal(cells)
     base = torch.zeros_like(truth)
     variances = torch.ones(cells, 2, dtype=torch.float64)
-    return Trial(truth, base, estimates, variances, torch.arange(cells) % FOLDS)
+    counts = torch.full((cells, 2), 100)
+    return Trial(truth, base, estimates, variances, torch.arange(cells) % FOLDS, counts)
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.5, 1.0])
@@ -57,7 +58,8 @@ def test_the_share_of_estimates_that_are_noise_is_small_however_many_there_are()
     estimates = torch.randn(150, 60, generator=generator, dtype=torch.float64)
     truth = torch.randn(150, generator=generator, dtype=torch.float64)
     variances = torch.ones(150, 2, dtype=torch.float64)
-    trial = Trial(truth, torch.zeros_like(truth), estimates, variances, torch.arange(150) % FOLDS)
+    fold, counts = torch.arange(150) % FOLDS, torch.full((150, 2), 100)
+    trial = Trial(truth, torch.zeros_like(truth), estimates, variances, fold, counts)
     usual, wide = torch.zeros(60).double(), torch.full((60,), 3.0).double()
     trust = find_trust(trial, usual, wide)
     fitted = estimates @ trust.weights

@@ -136,7 +136,7 @@ def test_who_answers_for_cells_left_out_never_saw_them():
         again = find_held_out(model, other)[number]
         np.testing.assert_array_equal(again.mask, held_out.mask)
         for positions, found, same in zip(
-            held_out.folds, held_out.read(), again.read(), strict=True
+            held_out.folds, held_out.read().folds, again.read().folds, strict=True
         ):
             mine = found.predictions.mean().numpy()
             np.testing.assert_array_equal(mine, same.predictions.mean().numpy())

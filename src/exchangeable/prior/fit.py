@@ -19,7 +19,7 @@ from exchangeable.prior.drift import Drift
 from exchangeable.prior.estimates import USUAL_NEARBY, Estimates, usual_weights
 from exchangeable.prior.factor_fit import MAX_REFITTED_CELLS, Schedule, limit_rank
 from exchangeable.prior.few_cells import FewCells, HeldOutCells
-from exchangeable.prior.products import try_products, with_products
+from exchangeable.prior.products import all_sums, try_products, with_products
 from exchangeable.prior.side_information import SideInformation
 from exchangeable.prior.summed_similarity import is_summed
 from exchangeable.prior.trust import (
@@ -116,14 +116,15 @@ def fit_models(
             fitted = fit_others(rank)
             if products:
                 rest = _without_drift(index, values, drift, side)
-                fitted = with_products(fitted, others, rest, products)
+                fitted = with_products(fitted, all_sums(others, index, draw.mask), rest, products)
         else:
             times = None if side.times is None else side.times[draw.mask]
             cells, truth = index[draw.mask], values[draw.mask]
             moved = truth if drift is None else truth - drift.at(cells, times)
             fitted, rank = fit_widest(fit_others, rank, widest, cells, moved)
             rest = _without_drift(index, values, drift, side)
-            fitted, products = try_products(fitted, others, rest, cells, moved, most)
+            complete = all_sums(others, index, draw.mask)
+            fitted, products = try_products(fitted, complete, rest, cells, moved, most)
         if schedule.warm:
             fitted.compare_all()
         trial, estimates, cells = _try(fitted, index, values, side, draw)
@@ -161,7 +162,8 @@ def fit_models(
     )
     if products:
         rest = _without_drift(index, values, drift, side)
-        fitted = with_products(fitted, sums, rest, products, holdouts[0].fitted.fine)
+        complete = all_sums(sums, index)
+        fitted = with_products(fitted, complete, rest, products, holdouts[0].fitted.fine)
     if start is not None:
         fitted = fitted.with_similarities_of(start)
     return fitted, trust, tuple(holdouts)

@@ -25,6 +25,19 @@ MAX_ERROR = 1.5
 weights of cells may lower it that far."""
 
 
+def all_sums(
+    sums: Sequence[MemberSums], index: Tensor, held_out: Tensor | None = None
+) -> Sequence[MemberSums]:
+    """Return sums over all cells (E, 3), but those held out, also where processes have shares.
+
+    Products are fitted by each process alone, all of which have all cells.
+    """
+    if len(sums) != 3 or sums[0].processes.size == 1:
+        return sums
+    complete = MemberSums.by_axis(index, [each.members for each in sums])
+    return complete if held_out is None else [each.without(held_out) for each in complete]
+
+
 def try_products(
     fitted: ClosedForm,
     sums: Sequence[MemberSums],

@@ -59,9 +59,9 @@ MORE_DIRECTIONS = 8
 def limit_products(sums: Sequence[MemberSums], most: int = MOST) -> int:
     """Limit the products over all axes by the cells of members; 0 where there can be none.
 
-    They are fitted to three axes, in one process and one part.
+    They are fitted to three axes, in one part, with all cells in each process.
     """
-    if len(sums) != 3 or sums[0].processes.size > 1 or len(sums[0].parts) > 1 or not len(sums[0]):
+    if len(sums) != 3 or len(sums[0].parts) > 1 or not len(sums[0]):
         return 0
     members = sum(len(each.with_cells) for each in sums)
     return min(most, MOST, round(len(sums[0]) * len(sums) / members / MIN_CELLS_PER_PRODUCT))

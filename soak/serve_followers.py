@@ -43,6 +43,8 @@ class Observed:
     """Seconds after which members were named that had been deleted more than a second before."""
     longest: float = 0.0
     """Most seconds after a deletion was acknowledged in which the member was named."""
+    asked: float = 0.0
+    """The same until the request was sent: what is more than this may be the client's delay."""
     gone: dict[str, float] = field(default_factory=dict)
     """Deleted members, and when that was acknowledged."""
 
@@ -88,6 +90,7 @@ def follow(services: Sequence[Service], seconds: float, seed: int) -> Observed:
         generator = random.Random(1000 + seed + number)
         with closing(service.connection()) as client:
             while not stop.is_set():
+                asked = time.monotonic()
                 if generator.random() < 0.5:
                     path, body = f"/v1/members?axis={rows}&limit=1000", None
                     status, told = ask(client, "GET", path, body)
@@ -96,7 +99,7 @@ def follow(services: Sequence[Service], seconds: float, seed: int) -> Observed:
                     wanted = {"axis": columns, "member": generator.choice(films), "n": 1000}
                     status, told = ask(client, "POST", "/v1/recommend", wanted)
                     names = [one["labels"][rows] for one in told.get("recommended", [])]
-                _judge(seen, lock, status, [str(name) for name in names])
+                _judge(seen, lock, status, [str(name) for name in names], asked)
 
     threads = [threading.Thread(target=change, args=(n,)) for n in range(2)]
     threads += [
@@ -112,13 +115,14 @@ def follow(services: Sequence[Service], seconds: float, seed: int) -> Observed:
     return seen
 
 
-def _judge(seen: Observed, lock: Any, status: int, names: Sequence[str]) -> None:
+def _judge(seen: Observed, lock: Any, status: int, names: Sequence[str], asked: float) -> None:
     received = time.monotonic()
     with lock:
         seen.read += status == 200
         seen.refused += status != 200
         since = [received - seen.gone[name] for name in names if name in seen.gone]
         seen.longest = max([seen.longest, *since])
+        seen.asked = max([seen.asked, *(one - (received - asked) for one in since)])
         seen.late += [one for one in since if one > ALLOWED]
 
 
@@ -183,6 +187,7 @@ def main() -> None:
         ("responses", lambda seen: seen.read),
         ("refused", lambda seen: seen.refused),
         ("named last, s", lambda seen: round(seen.longest, 3)),
+        ("asked last, s", lambda seen: round(seen.asked, 3)),
         ("named late", lambda seen: len(seen.late)),
     ]
     print(f"{'database':<12}" + "".join(f"{name:>15}" for name, _ in columns))

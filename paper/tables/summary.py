@@ -51,9 +51,12 @@ def mean_rmse(runs: list[dict[str, Any]], problem: str, splits: set[str], method
 
 
 def pretrained_run(problem: str) -> dict[str, Any]:
-    """Read the run of the pretrained model on the test cells of a table."""
+    """Read the run of the pretrained model on the test cells of a table.
+
+    Of files of before, all of whose runs are of one commit, it stands beside them.
+    """
     found: dict[str, Any] = json.loads((PRETRAINED / f"test.{problem}.json").read_text())
-    return found
+    return {"commit": found.get("commit", "unknown"), **found["pretrained"]}
 
 
 def summary() -> str:
@@ -64,7 +67,7 @@ def summary() -> str:
         bias, bmf, finetuned = (
             mean_rmse(runs, problem, splits, method) for method in ("bias", "bmf", "finetuned")
         )
-        pretrained = float(pretrained_run(problem)["pretrained"]["rmse"])
+        pretrained = float(pretrained_run(problem)["rmse"])
         figures = [bias, bmf, float(peer.split()[0]), pretrained, finetuned]
         best = min(figure for figure in figures if figure == figure)
         cells = [f"{figure:.{digits}f}" if figure == figure else "–" for figure in figures]

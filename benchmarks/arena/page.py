@@ -257,7 +257,8 @@ def searches(records: Sequence[Record]) -> str:
     budgets = sorted({r["limits"]["budget"] for r in records if r.get("of", 0) > 1})
     if not rows:
         return "Not run yet."
-    return f"{markdown(head, rows)}\n\nBudgets were {budgets[0]:g} to {budgets[-1]:g} seconds."
+    span = " to ".join(f"{budget:g}" for budget in dict.fromkeys((budgets[0], budgets[-1])))
+    return f"{markdown(head, rows)}\n\nBudgets were {span} seconds."
 
 
 def failures(records: Sequence[Record]) -> str:

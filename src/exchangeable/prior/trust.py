@@ -69,7 +69,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class ScarceTrust:
-    """What is added to the weights of estimates for members with few cells, by axis."""
+    """Weights that are added to those of estimates for members with few cells, by axis."""
 
     enough: Tensor  # (D,), cells from which on nothing is added
     weights: Tensor  # (D, C)

@@ -80,93 +80,161 @@ def fit_models(
 
     They have ``rank`` factors, and up to ``widest`` where these are much better.
     """
-    sums = MemberSums.by_axis(index, shape, processes)
-    biases = BIASES.by_sums(sums, values)
-    draws = _draw_parts(index, values, biases)
-    masks = [draw.mask for draw in draws]
-    schedule = Schedule.of(len(values))
-    fit = partial(fit_closed_form, index, values, side=side, comparison_budget=budget)
-    keeps = schedule.keeps and is_summed(len(values), side, len(shape))
-    drift = _find_drift(index, values, shape, side, masks[0]) if masks else None
-    with_drift = drift is not None
-    most, products = widest, 0
-    rank, widest = (limit_rank(sums, each) for each in (rank, max(rank, widest)))
-    near_axes = tuple(range(len(shape))) if masks and side.times is not None else ()
+    fits = _Fits(_Cells(index, values, shape, side), rank, widest, budget, processes)
+    draws = _draw_parts(index, values, fits.biases)
+    if not draws:
+        return fits.fit_all(), Trust(usual_weights(len(shape), fits.biases.means[0])[0]), ()
+    fits.decide_on_times(draws[0].mask)
     holdouts: list[Holdout] = []
     trials: list[Trial] = []
-    few: tuple[FewCells, ...] = ()
     for draw in draws:
-        if with_drift and holdouts:
-            seen = index[~draw.mask], values[~draw.mask]
-            drift = _fit_drift(*seen, shape, side.take(~draw.mask))
-        last = keeps and draw is draws[-1]  # sums over all cells are not needed again
-        others = [
-            (sums.pop(0) if last else sums[axis]).without(draw.mask) for axis in range(len(shape))
-        ]
-        fit_others = partial(
-            fit,
-            others,
-            held_out=draw.mask,
-            biases=biases.forget_members(),
-            drift=drift,
-            near_axes=near_axes,
-            sweeps=schedule.most,
-        )
-        if holdouts:
-            fitted = fit_others(rank)
-            if products:
-                rest = _without_drift(index, values, drift, side)
-                fitted = with_products(fitted, all_sums(others, index, draw.mask), rest, products)
-        else:
-            times = None if side.times is None else side.times[draw.mask]
-            cells, truth = index[draw.mask], values[draw.mask]
-            moved = truth if drift is None else truth - drift.at(cells, times)
-            fitted, rank = fit_widest(fit_others, rank, widest, cells, moved)
-            rest = _without_drift(index, values, drift, side)
-            complete = all_sums(others, index, draw.mask)
-            fitted, products = try_products(fitted, complete, rest, cells, moved, most)
-        if schedule.warm:
+        last = draw is draws[-1]
+        fitted = fits.fit_without(draw.mask, last) if holdouts else fits.decide(draw.mask, last)
+        if fits.schedule.warm:
             fitted.compare_all()
-        trial, estimates, cells = _try(fitted, index, values, side, draw)
+        trial, estimates, cells = _try(fitted, fits.cells, draw)
         if not holdouts:
-            near_axes = _find_near_axes(trial, estimates)
-            estimates = estimates.only_near(near_axes)
+            fits.near_axes = _find_near_axes(trial, estimates)
+            estimates = estimates.only_near(fits.near_axes)
             trial = replace(trial, estimates=estimates.columns)
-            fitted = fitted.only_near(near_axes)
+            fitted = fitted.only_near(fits.near_axes)
         holdouts.append(Holdout(draw.mask, fitted, cells, trial.fold, estimates))
         trials.append(trial)
-        if not few and len(values) <= MAX_REFITTED_CELLS:
-            read = HeldOutCells(
-                fitted, index, values, side, draw.mask, cells, trial.fold, draw.shares_at
-            )
-            few = tuple(each for axis in range(len(shape)) if (each := read.try_few(axis)))
-            holdouts[-1] = replace(holdouts[-1], few=few)
-    usual = usual_weights(len(shape), biases.means[0])
-    trust = find_trust(Trial.joined(trials), *usual) if trials else Trust(usual[0])
-    if few:
-        tried = Trial.joined([each.trial(values) for each in few])
-        scarce = find_scarce_trust(trust, Trial.joined(trials), tried)
-        trust = replace(trust, scarce=scarce)
-    start = holdouts[-1].fitted if holdouts and schedule.warm else None
-    if start is not None and keeps:
+        if len(holdouts) == 1:
+            holdouts[0] = replace(holdouts[0], few=_try_few(holdouts[0], fits.cells, draw))
+    trust = _find_trust(trials, holdouts[0].few, fits)
+    start = holdouts[-1].fitted if fits.schedule.warm else None
+    if start is not None and fits.keeps:
         return start, trust, tuple(holdouts)
-    drift = _fit_drift(index, values, shape, side) if with_drift else None
-    fitted = fit(
-        sums,
-        rank,
-        biases=biases,
-        drift=drift,
-        near_axes=near_axes,
-        start=None if start is None else start.of_pairs,
-        sweeps=schedule.all if start or not schedule.warm else schedule.most,
-    )
-    if products:
-        rest = _without_drift(index, values, drift, side)
-        complete = all_sums(sums, index)
-        fitted = with_products(fitted, complete, rest, products, holdouts[0].fitted.fine)
-    if start is not None:
-        fitted = fitted.with_similarities_of(start)
-    return fitted, trust, tuple(holdouts)
+    return fits.fit_all(start, holdouts[0].fitted), trust, tuple(holdouts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Cells of a table, with what is known beside them."""
+
+    index: Tensor  # (E, D)
+    values: Tensor  # (E,)
+    shape: tuple[int, ...]
+    side: SideInformation
+
+    def only(self, mask: Tensor) -> _Cells:
+        """Some of the cells."""
+        return _Cells(self.index[mask], self.values[mask], self.shape, self.side.take(mask))
+
+    def without_drift(self, drift: Drift | None) -> Tensor:
+        """Values less what changes with time."""
+        return self.values if drift is None else self.values - drift.at(self.index, self.side.times)
+
+    def fit_drift(self) -> Drift:
+        assert self.side.times is not None
+        return Drift.fit(self.index, self.values, self.side.times, self.shape)
+
+
+class _Fits:
+    """Fits to a table, to all of its cells or without some.
+
+    What the first held-out cells decide holds for all later fits: how many factors and products
+    there are, whether values drift, and the axes along which cells near in time count.
+    """
+
+    def __init__(
+        self, cells: _Cells, rank: int, widest: int, budget: float, processes: Processes
+    ) -> None:
+        self.cells = cells
+        self.sums = MemberSums.by_axis(cells.index, cells.shape, processes)
+        self.biases = BIASES.by_sums(self.sums, cells.values)
+        self.schedule = Schedule.of(len(cells.values))
+        self.keeps = self.schedule.keeps and is_summed(
+            len(cells.values), cells.side, len(cells.shape)
+        )
+        """Whether the last of the fits without some cells is kept, and all are not fitted."""
+        self.rank = limit_rank(self.sums, rank)
+        self.widest = limit_rank(self.sums, max(rank, widest))
+        self.most_products, self.products = widest, 0
+        self.near_axes: tuple[int, ...] = ()
+        self.drift: Drift | None = None
+        self.fit = partial(
+            fit_closed_form,
+            cells.index,
+            cells.values,
+            side=cells.side,
+            comparison_budget=budget,
+        )
+
+    def decide_on_times(self, mask: Tensor) -> None:
+        """Find out without the cells of a mask whether values drift."""
+        if self.cells.side.times is not None:
+            self.near_axes = tuple(range(len(self.cells.shape)))
+            self.drift = _find_drift(self.cells, mask)
+
+    def decide(self, mask: Tensor, last: bool) -> ClosedForm:
+        """Fit without the cells of a mask, with what predicts these best."""
+        sums, fit = self._without(mask, last)
+        held_out = self.cells.only(mask)
+        truth = held_out.without_drift(self.drift)
+        fitted, self.rank = fit_widest(fit, self.rank, self.widest, held_out.index, truth)
+        complete = all_sums(sums, self.cells.index, mask)
+        fitted, self.products = try_products(
+            fitted, complete, self._rest(), held_out.index, truth, self.most_products
+        )
+        return fitted
+
+    def fit_without(self, mask: Tensor, last: bool) -> ClosedForm:
+        """Fit without the cells of a mask, with what was decided."""
+        if self.drift is not None:
+            self.drift = self.cells.only(~mask).fit_drift()
+        sums, fit = self._without(mask, last)
+        fitted = fit(self.rank)
+        if not self.products:
+            return fitted
+        complete = all_sums(sums, self.cells.index, mask)
+        return with_products(fitted, complete, self._rest(), self.products)
+
+    def fit_all(
+        self, start: ClosedForm | None = None, products_from: ClosedForm | None = None
+    ) -> ClosedForm:
+        """Fit to all cells, with what was decided."""
+        if self.drift is not None:
+            self.drift = self.cells.fit_drift()
+        fitted = self.fit(
+            self.sums,
+            self.rank,
+            biases=self.biases,
+            drift=self.drift,
+            near_axes=self.near_axes,
+            start=None if start is None else start.of_pairs,
+            sweeps=self.schedule.all if start or not self.schedule.warm else self.schedule.most,
+        )
+        if self.products and products_from is not None:
+            complete = all_sums(self.sums, self.cells.index)
+            fitted = with_products(
+                fitted, complete, self._rest(), self.products, products_from.fine
+            )
+        return fitted if start is None else fitted.with_similarities_of(start)
+
+    def _rest(self) -> Tensor:
+        return self.cells.without_drift(self.drift)
+
+    def _without(
+        self, mask: Tensor, last: bool
+    ) -> tuple[list[MemberSums], Callable[[int], ClosedForm]]:
+        """Sums without the cells of a mask, and the fit by these."""
+        frees = last and self.keeps  # sums of all cells are not needed again
+        sums = [
+            (self.sums.pop(0) if frees else self.sums[axis]).without(mask)
+            for axis in range(len(self.cells.shape))
+        ]
+        fit = partial(
+            self.fit,
+            sums,
+            held_out=mask,
+            biases=self.biases.forget_members(),
+            drift=self.drift,
+            near_axes=self.near_axes,
+            sweeps=self.schedule.most,
+        )
+        return sums, fit
 
 
 class _Draw(NamedTuple):
@@ -211,35 +279,18 @@ def _draw_parts(index: Tensor, values: Tensor, biases: Posterior) -> list[_Draw]
     return [draw for draw in draws if draw.mask.any() and not draw.mask.all()]
 
 
-def _fit_drift(
-    index: Tensor, values: Tensor, shape: tuple[int, ...], side: SideInformation
-) -> Drift:
-    assert side.times is not None
-    return Drift.fit(index, values, side.times, shape)
-
-
-def _without_drift(
-    index: Tensor, values: Tensor, drift: Drift | None, side: SideInformation
-) -> Tensor:
-    return values if drift is None else values - drift.at(index, side.times)
-
-
-def _find_drift(
-    index: Tensor, values: Tensor, shape: tuple[int, ...], side: SideInformation, mask: Tensor
-) -> Drift | None:
+def _find_drift(cells: _Cells, mask: Tensor) -> Drift | None:
     """Fit drift without the cells of a mask; None where biases predict these as well without."""
-    if side.times is None:
-        return None
-    drift = _fit_drift(index[~mask], values[~mask], shape, side.take(~mask))
+    seen, held_out = cells.only(~mask), cells.only(mask)
+    drift = seen.fit_drift()
     if not drift.members:
         return None
-    effects = drift.at(index, side.times)
     plain, moving = (
-        BIASES.posterior_of(index[~mask], rest[~mask], shape) for rest in (values, values - effects)
+        BIASES.posterior_of(seen.index, values, cells.shape)
+        for values in (seen.values, seen.without_drift(drift))
     )
-    cells, truth = index[mask], values[mask]
-    before = (truth - plain.predict_mean(cells)).square()
-    after = (truth - effects[mask] - moving.predict_mean(cells)).square()
+    before = (held_out.values - plain.predict_mean(held_out.index)).square()
+    after = (held_out.without_drift(drift) - moving.predict_mean(held_out.index)).square()
     return drift if is_gain(before - after) else None
 
 
@@ -251,14 +302,39 @@ def _find_near_axes(trial: Trial, estimates: Estimates) -> tuple[int, ...]:
     return tuple(axis for axis, gain in enumerate(gains.T) if is_gain(gain))
 
 
-def _try(
-    fitted: ClosedForm, index: Tensor, values: Tensor, side: SideInformation, draw: _Draw
-) -> tuple[Trial, Estimates, Tensor]:
+def _try(fitted: ClosedForm, table: _Cells, draw: _Draw) -> tuple[Trial, Estimates, Tensor]:
     """Predict held-out cells, some of them if they are many; also return their positions."""
     late = draw.shares % 1  # uniform in [0, 1)
     some = late <= TARGET_HELD_OUT / max(len(late), 1)
     cells = draw.mask.nonzero().squeeze(1)[some]
-    times = None if side.times is None else side.times[cells]
-    estimates = fitted.estimates(index[cells], times)
+    times = None if table.side.times is None else table.side.times[cells]
+    estimates = fitted.estimates(table.index[cells], times)
     fold = (FOLDS * ((1000 * draw.shares[some]) % 1)).long()
-    return Trial.of(values[cells], estimates, fold), estimates, cells
+    return Trial.of(table.values[cells], estimates, fold), estimates, cells
+
+
+def _try_few(holdout: Holdout, table: _Cells, draw: _Draw) -> tuple[FewCells, ...]:
+    """Predict held-out cells of tables that are not large, their members showing few cells."""
+    if len(table.values) > MAX_REFITTED_CELLS:
+        return ()
+    read = HeldOutCells(
+        holdout.fitted,
+        table.index,
+        table.values,
+        table.side,
+        draw.mask,
+        holdout.cells,
+        holdout.fold,
+        draw.shares_at,
+    )
+    return tuple(each for axis in range(len(table.shape)) if (each := read.try_few(axis)))
+
+
+def _find_trust(trials: list[Trial], few: tuple[FewCells, ...], fits: _Fits) -> Trust:
+    """Find the trust in each estimate on held-out cells."""
+    joined = Trial.joined(trials)
+    trust = find_trust(joined, *usual_weights(len(fits.cells.shape), fits.biases.means[0]))
+    if not few:
+        return trust
+    tried = Trial.joined([each.trial(fits.cells.values) for each in few])
+    return replace(trust, scarce=find_scarce_trust(trust, joined, tried))

@@ -93,6 +93,22 @@ def test_the_prior_of_a_dense_table_is_that_of_the_cpu(shape):
     assert_same(found.cpu(), expected, 1e-4)
 
 
+def test_products_over_three_axes_are_those_of_the_cpu():
+    shape, generator = (16, 14, 12), torch.Generator().manual_seed(0)
+    vectors = [torch.randn(n, 4, dtype=torch.float64, generator=generator) for n in shape]
+    index = torch.rand(shape, generator=generator).lt(0.7).nonzero()
+    exact = torch.stack([v[index[:, axis]] for axis, v in enumerate(vectors)]).prod(dim=0)
+    noise = torch.randn(len(index), dtype=torch.float64, generator=generator)
+    values = exact.sum(dim=1) + 0.2 * noise
+    table = ExchangeableArray.unchecked(Support(index, shape), values[:, None])
+    reference = ValueStats.of(values.numpy(), Scale("real"))
+    expected = Prior.of(table, reference, 8, widest=64)
+    found = Prior.of(table.to("cuda"), reference, 8, widest=64)
+    assert found.fitted.fine.layout == expected.fitted.fine.layout
+    assert expected.fitted.fine.layout.products
+    assert_same(found(index.cuda()).cpu(), expected(index), 1e-3)
+
+
 def test_a_training_step_runs_with_a_generator_of_either_device():
     model = models(2)[0].cuda()
     observed = random_array((6, 5), density=0.5, channels=2, dtype=torch.float32).to("cuda")

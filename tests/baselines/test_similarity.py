@@ -1,7 +1,8 @@
-"""What similar members estimate of a cell does not depend on what else was asked."""
+"""Estimates by similar members do not depend on what else is asked; weights take little memory."""
 
 import torch
 
+from exchangeable.baselines.reference_weights import SparseWeights
 from exchangeable.baselines.similarity import MAX_CACHED_FLOAT32, Similarity
 from exchangeable.sums import products
 
@@ -24,3 +25,25 @@ def test_a_cell_of_a_table_of_middling_size_is_estimated_alike_by_itself_and_wit
     assert alone.abs().min() > 0
     torch.testing.assert_close(together[at], alone, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(similarity.estimate(asked), alone, rtol=1e-4, atol=1e-6)
+
+
+def test_sparse_weights_between_some_references_and_members_are_those_of_the_whole_table():
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.rand(30, 20, 2, generator=generator)
+    whole *= torch.rand(30, 20, 1, generator=generator) < 0.3
+    member, reference = whole.any(dim=2).nonzero().T
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), member.bincount(minlength=30).cumsum(0)])
+    weights = SparseWeights(starts, reference.int(), whole[member, reference], 20)
+    references, members = torch.tensor([17, 3, 11]), torch.tensor([2, 5, 6, 29])
+    expected = whole[members][:, references].permute(2, 1, 0)
+    assert torch.equal(weights.between(references, members), expected)
+
+
+def test_sparse_weights_of_many_members_take_the_memory_of_the_references_that_are_asked_for():
+    many = 1_000_000  # a dense table of these and as many members would have 8 TB
+    starts = torch.arange(many + 1).clamp(max=5)
+    own = torch.tensor([0, 7, 7, 9, many - 1], dtype=torch.int32)
+    weights = SparseWeights(starts, own, torch.ones(5, 2), many)
+    found = weights.between(torch.tensor([7, many - 1]), torch.arange(many))
+    assert found.shape == (2, 2, many)
+    assert found[0].nonzero().tolist() == [[0, 1], [0, 2], [1, 4]]

@@ -18,6 +18,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from exchangeable.arrays.cells import UNKNOWN
 from exchangeable.baselines.base import chunks
 from exchangeable.baselines.unfolding import MemberCells, Unfolding
 from exchangeable.sums.products import (
@@ -195,8 +196,15 @@ class SparseWeights:
 
     def between(self, references: Tensor, members: Tensor) -> Tensor:
         """Return the weights of references for members, both by position: (2, R, B)."""
-        dense = self.take(members)._dense.view(len(members), self.reference_count, 2)
-        return dense[:, references].permute(2, 1, 0)
+        taken, count = self.take(members), len(references)
+        place = torch.full((self.reference_count,), UNKNOWN, device=references.device)
+        place[references] = torch.arange(count, device=references.device)
+        at, sizes = place[taken.references.long()], taken.starts.diff()
+        member = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
+        asked = (at != UNKNOWN).nonzero().squeeze(1)
+        dense = self.weights.new_zeros(len(members) * count, 2)
+        dense[member[asked] * count + at[asked]] = taken.weights[asked]
+        return dense.view(len(members), count, 2).permute(2, 1, 0)
 
     @property
     def _dense(self) -> Tensor:

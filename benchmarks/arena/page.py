@@ -111,7 +111,7 @@ def first_places(boards: Mapping[str, Board]) -> str:
     return markdown(head, rows)
 
 
-def falls(boards: Sequence[Board]) -> str:
+def falls(boards: Sequence[Board], records: Sequence[Record]) -> str:
     """Tables on which ours is more than 1 % worse than the best of the others."""
     found = [fall for board in boards for ours in OURS for fall in summary.falls(board, ours)]
     rows = [
@@ -122,14 +122,14 @@ def falls(boards: Sequence[Board]) -> str:
             told(fall.error) or "no answer",
             f"{METHODS[fall.other].title} {told(fall.least)}",
             f"{100 * fall.worse:.1f} %" if not np.isnan(fall.worse) else "",
+            ", ".join(f"{100 * w:+.1f} %" for w in summary.other_draws(records, fall)),
         ]
         for fall in sorted(found, key=lambda fall: -fall.worse)
     ]
     if not rows:
         return "None in what has been run."
-    return markdown(
-        ["table", "question", "ours", "RMSE", "the best of the others", "worse by"], rows
-    )
+    head = ["table", "question", "ours", "RMSE", "the best of the others", "worse by"]
+    return markdown([*head, "on other draws of the hidden cells"], rows)
 
 
 def figures(board: Board) -> str:
@@ -328,7 +328,7 @@ def sections(records: Sequence[Record]) -> dict[str, Callable[[], str]]:
         "standings of cells": lambda: standings(board("cells", order=2)),
         "standings of tensors": lambda: standings(board("cells", order=3)),
         "standings of shares": lambda: standings(board(*SHARES, order=2)),
-        "falls": lambda: falls([board(*shown, *members, *missing, "random")]),
+        "falls": lambda: falls([board(*shown, *members, *missing, "random")], records),
         "cells": lambda: figures(board("cells")),
         "certainty": lambda: certainty(records),
         "chances": lambda: chances(records),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from benchmarks.arena.methods import METHODS, lists, matrix, tensor, values
 from benchmarks.arena.problem import Floats
-from benchmarks.arena.questions import QUESTIONS, share_shown
+from benchmarks.arena.questions import MIN_SHOWN, QUESTIONS, share_shown
 from benchmarks.arena.runs import Record
 from benchmarks.arena.tables import SIZES, TABLES
 
@@ -188,6 +188,23 @@ def falls(board: Board, ours: str, most: float = MAX_WORSE) -> list[Fall]:
     return sorted(found, key=lambda fall: -fall.worse)
 
 
+def other_draws(records: Sequence[Record], fall: Fall) -> list[float]:
+    """By how much ours was worse than the best of the others on other draws, by their seeds.
+
+    Of these every method was asked that answered on the first draw.
+    """
+    errors: dict[int, dict[str, float]] = {}
+    for r in records:
+        if (r["table"], r["question"]) == (fall.table, fall.question) and "scores" in r:
+            errors.setdefault(r["seed"], {})[r["method"]] = r["scores"]["rmse"]
+    first = errors.pop(0, {})
+    complete = [row for _, row in sorted(errors.items()) if row.keys() >= first.keys()]
+    return [
+        row[fall.ours] / min(e for name, e in row.items() if name not in (*OURS, OPTIONAL)) - 1
+        for row in complete
+    ]
+
+
 def best_of(board: Board, key: Key) -> tuple[str, float]:
     """The method with the smallest error, and the error."""
     row = {name: error for name, error in board.errors[key].items() if not np.isnan(error)}
@@ -245,10 +262,17 @@ def lines_of_shares(records: Sequence[Record]) -> dict[str, list[tuple[float, fl
 
 
 def missing(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Tables without a run of ours, by question that may be asked about them."""
+    """Tables without a run of ours, by question that can be asked about them."""
     there = {(r["table"], r["question"]) for r in records if r["method"] in OURS}
+    cells = {r["table"]: r["cells"] + r["queries"] for r in records if r["question"] == "cells"}
+
+    def can_ask(question: str, table: str) -> bool:
+        share = share_shown(question)
+        enough = share is None or share * cells.get(table, np.inf) >= MIN_SHOWN
+        return QUESTIONS[question].asks(TABLES[table]) and enough
+
     return {
         question: left
-        for question, about in QUESTIONS.items()
-        if (left := [n for n, e in TABLES.items() if about.asks(e) and (n, question) not in there])
+        for question in QUESTIONS
+        if (left := [n for n in TABLES if can_ask(question, n) and (n, question) not in there])
     }

@@ -13,7 +13,8 @@ from benchmarks.arena.runs import RESULTS, Run, stored
 def record_of(table, method, rmse=None, question="cells"):
     found = {"failed": "more than 1 s"} if rmse is None else {"scores": {"rmse": rmse}}
     facts = {"table": table, "question": question, "method": method, "seed": 0}
-    return {**facts, "kind": "levels", "shape": [2, 2], "deviation": 1.0, **found}
+    sizes = {"shape": [2, 2], "cells": 900, "queries": 100}
+    return {**facts, **sizes, "kind": "levels", "deviation": 1.0, **found}
 
 
 def test_ranks_and_errors_count_a_method_that_failed_as_the_last():
@@ -56,6 +57,26 @@ def test_falls_are_against_any_other_method_and_not_the_yardsticks_alone():
     ]
     (fall,) = summary.falls(summary.Board.of(records, ("cells",)), "pretrained")
     assert (fall.other, fall.least) == ("myfm", 0.9)
+
+
+def test_other_draws_say_how_much_of_a_fall_is_chance():
+    by_seed = [(1.0, 0.9, 1.1), (0.8, 1.0, 0.9), (0.7, None, 0.8)]  # on the last not all were asked
+    records = [
+        record_of("coat", method, rmse) | {"seed": seed}
+        for seed, row in enumerate(by_seed)
+        for method, rmse in zip(("pretrained", "myfm", "vmf"), row, strict=True)
+        if rmse is not None
+    ]
+    (fall,) = summary.falls(summary.Board.of(records, ("cells",)), "pretrained")
+    assert summary.other_draws(records, fall) == pytest.approx([0.8 / 0.9 - 1])
+
+
+def test_what_has_not_been_run_leaves_out_shares_of_too_few_cells():
+    left = summary.missing([record_of("coat", "pretrained", 1.0)])
+    assert "coat" not in left["cells"]
+    assert "coat" in left["shown-30"]  # 300 of 1,000 cells
+    assert "coat" not in left["shown-10"]
+    assert "davis" in left["shown-10"]
 
 
 def test_methods_that_were_not_given_all_tables_are_ranked_last(monkeypatch):

@@ -14,12 +14,29 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 OWN, MARKED, OTHER = "#1f6f8b", "#d08c2e", "#9aa5b1"
+LINES = (
+    *("#2e7d32", "#8e44ad", "#c0392b", "#16a085", "#7f8c8d"),
+    *("#e377c2", "#9a9a1c", "#1f77b4", "#8c564b", "#111111"),
+    *("#ad1457", "#5dade2", "#b39ddb"),
+)
+MARKERS = ("o", "s", "^", "v", "D", "P", "X")
+"""Colours and markers of lines of other methods; together they differ for ninety of them."""
 CAP = 0.3
 """Relative error above which the heat map has one colour."""
 
 
 def colour(method: str) -> str:
     return OWN if method in OURS else MARKED if method in YARDSTICKS else OTHER
+
+
+def line_of(method: str) -> dict[str, Any]:
+    """How the line of a method is drawn, the same in all pictures."""
+    facts = {"linewidth": 2.2 if method in OURS else 1.3, "markersize": 4}
+    facts |= {"linestyle": "--" if method in ("auto", "bias") else "-"}
+    if method in (*OURS, *YARDSTICKS):
+        return facts | {"color": colour(method), "marker": "o"}
+    place = [name for name in METHODS if name not in (*OURS, *YARDSTICKS)].index(method)
+    return facts | {"color": LINES[place % len(LINES)], "marker": MARKERS[place % len(MARKERS)]}
 
 
 def figure_of(width: float, height: float, panels: int = 1, **shared: bool) -> tuple[Figure, Any]:
@@ -109,14 +126,8 @@ def draw_shares(path: Path, lines: Mapping[str, Sequence[tuple[float, float]]]) 
     """RMSE in deviations of the values, over the share of cells that are shown."""
     figure, (panel,) = figure_of(7, 4.4)
     for method, points in lines.items():
-        width = 2.2 if method in OURS else 1.3
-        style = "--" if method in ("auto", "bias") else "-"
-        line = panel.plot(
-            *zip(*points, strict=True), style, marker="o", markersize=4, linewidth=width
-        )
-        line[0].set_label(METHODS[method].title)
-        if method in (*OURS, *YARDSTICKS):
-            line[0].set_color(colour(method))
+        shares, errors = zip(*points, strict=True)
+        panel.plot(shares, errors, label=METHODS[method].title, **line_of(method))
     panel.set_xscale("log")
     panel.xaxis.set_major_formatter("{x:g}")
     panel.set(xlabel="cells shown, per cent", ylabel="RMSE in deviations of the values, mean")
@@ -126,14 +137,11 @@ def draw_shares(path: Path, lines: Mapping[str, Sequence[tuple[float, float]]]) 
 
 def draw_sizes(path: Path, rows: Mapping[str, Sequence[tuple[int, float, float]]]) -> None:
     """Seconds and memory over the number of cells."""
-    figure, panels = figure_of(9, 4, 2)
+    figure, panels = figure_of(10.5, 4.4, 2)
     for method, points in rows.items():
         cells, seconds, memory = zip(*points, strict=True)
         for panel, column in zip(panels, (seconds, memory), strict=True):
-            style = "--" if method in ("auto", "bias") else "-"
-            line = panel.plot(cells, column, style, marker="o", markersize=4, label=method)
-            if method in (*OURS, *YARDSTICKS):
-                line[0].set_color(colour(method))
+            panel.plot(cells, column, label=METHODS[method].title, **line_of(method))
     for panel, label in zip(panels, ("seconds without the choice of settings", "MB"), strict=True):
         panel.set(xscale="log", yscale="log", xlabel="cells that are read", ylabel=label)
         panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

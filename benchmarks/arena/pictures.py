@@ -14,13 +14,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 OWN, MARKED, OTHER = "#1f6f8b", "#d08c2e", "#9aa5b1"
+# Thirteen colours and seven markers: together they differ for ninety methods.
 LINES = (
     *("#2e7d32", "#8e44ad", "#c0392b", "#16a085", "#7f8c8d"),
     *("#e377c2", "#9a9a1c", "#1f77b4", "#8c564b", "#111111"),
     *("#ad1457", "#5dade2", "#b39ddb"),
 )
 MARKERS = ("o", "s", "^", "v", "D", "P", "X")
-"""Colours and markers of lines of other methods; together they differ for ninety of them."""
 CAP = 0.3
 """Relative error above which the heat map has one colour."""
 

@@ -191,17 +191,17 @@ def falls(board: Board, ours: str, most: float = MAX_WORSE) -> list[Fall]:
 def other_draws(records: Sequence[Record], fall: Fall) -> list[float]:
     """By how much ours was worse than the best of the others on other draws, by their seeds.
 
-    Of these every method was asked that answered on the first draw.
+    The others are those that answered on the first draw; draws on which they did not are left out.
     """
     errors: dict[int, dict[str, float]] = {}
     for r in records:
         if (r["table"], r["question"]) == (fall.table, fall.question) and "scores" in r:
             errors.setdefault(r["seed"], {})[r["method"]] = r["scores"]["rmse"]
-    first = errors.pop(0, {})
-    complete = [row for _, row in sorted(errors.items()) if row.keys() >= first.keys()]
+    others = errors.pop(0, {}).keys() - {*OURS, OPTIONAL}
     return [
-        row[fall.ours] / min(e for name, e in row.items() if name not in (*OURS, OPTIONAL)) - 1
-        for row in complete
+        row[fall.ours] / min(row[name] for name in others) - 1
+        for _, row in sorted(errors.items())
+        if row.keys() >= others | {fall.ours}
     ]
 
 
@@ -267,9 +267,10 @@ def missing(records: Sequence[Record]) -> dict[str, list[str]]:
     cells = {r["table"]: r["cells"] + r["queries"] for r in records if r["question"] == "cells"}
 
     def can_ask(question: str, table: str) -> bool:
-        share = share_shown(question)
-        enough = share is None or share * cells.get(table, np.inf) >= MIN_SHOWN
-        return QUESTIONS[question].asks(TABLES[table]) and enough
+        share, number = share_shown(question), cells.get(table)
+        if number is not None and share is not None and question != "cells":
+            return QUESTIONS[question].asks(TABLES[table]) and round(share * number) >= MIN_SHOWN
+        return QUESTIONS[question].asks(TABLES[table])
 
     return {
         question: left

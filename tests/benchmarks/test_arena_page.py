@@ -60,15 +60,25 @@ def test_falls_are_against_any_other_method_and_not_the_yardsticks_alone():
 
 
 def test_other_draws_say_how_much_of_a_fall_is_chance():
-    by_seed = [(1.0, 0.9, 1.1), (0.8, 1.0, 0.9), (0.7, None, 0.8)]  # on the last not all were asked
+    names = ("pretrained", "auto", "finetuned", "myfm", "vmf", "lightgbm")
+    by_seed = [
+        (1.0, 0.95, 0.5, 0.9, 1.1, None),
+        (0.8, 0.7, None, 1.0, 0.9, 0.1),  # the last was not asked on the first draw
+        (0.7, 0.7, None, None, 0.8, None),  # not all were asked
+        (None, 0.7, None, 0.9, 0.8, None),
+    ]
     records = [
         record_of("coat", method, rmse) | {"seed": seed}
         for seed, row in enumerate(by_seed)
-        for method, rmse in zip(("pretrained", "myfm", "vmf"), row, strict=True)
+        for method, rmse in zip(names, row, strict=True)
         if rmse is not None
     ]
-    (fall,) = summary.falls(summary.Board.of(records, ("cells",)), "pretrained")
+    board = summary.Board.of(records, ("cells",))
+    (fall,) = summary.falls(board, "pretrained")
     assert summary.other_draws(records, fall) == pytest.approx([0.8 / 0.9 - 1])
+    assert page.falls([board], records).splitlines()[2].endswith("| 11.1 % | -11.1 % |")
+    silent = replace(fall, ours="nobody")
+    assert summary.other_draws(records, silent) == []
 
 
 def test_what_has_not_been_run_leaves_out_shares_of_too_few_cells():

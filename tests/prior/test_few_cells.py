@@ -42,6 +42,16 @@ def test_members_that_are_tried_show_few_of_the_cells_that_were_not_held_out(fit
         assert shown.float().mean() < index[:, few.axis].bincount().float().mean() / 2
 
 
+def test_later_held_out_cells_are_tried_where_the_first_have_none():
+    generator = torch.Generator().manual_seed(58)
+    cells = torch.randperm(144, generator=generator)[:24].sort().values
+    index = torch.stack([cells // 12, cells % 12], dim=1)
+    values = torch.randn(24, generator=generator, dtype=torch.float64)
+    _, trust, holdouts = fit_models(index, values, (12, 12), 4, np.inf, NO_SIDE_INFORMATION)
+    assert [len(each.few) for each in holdouts] == [0, 2]
+    assert trust.scarce is not None
+
+
 def test_cells_are_estimated_from_what_their_member_shows_alone(fitted):
     index, values, _, _, holdouts = fitted
     for few in holdouts[0].few:

@@ -195,15 +195,18 @@ class SparseWeights:
         return SparseWeights(starts, *chosen, self.reference_count)
 
     def between(self, references: Tensor, members: Tensor) -> Tensor:
-        """Return the weights of references for members, both by position: (2, R, B)."""
+        """Return the weights of references for members, both by position: (2, R, B).
+
+        References differ. Memory is taken for these alone, not for all pairs.
+        """
         taken, count = self.take(members), len(references)
-        place = torch.full((self.reference_count,), UNKNOWN, device=references.device)
-        place[references] = torch.arange(count, device=references.device)
-        at, sizes = place[taken.references.long()], taken.starts.diff()
+        columns = torch.full((self.reference_count,), UNKNOWN, device=references.device)
+        columns[references] = torch.arange(count, device=references.device)
+        column, sizes = columns[taken.references.long()], taken.starts.diff()
         member = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
-        asked = (at != UNKNOWN).nonzero().squeeze(1)
+        wanted = (column != UNKNOWN).nonzero().squeeze(1)
         dense = self.weights.new_zeros(len(members) * count, 2)
-        dense[member[asked] * count + at[asked]] = taken.weights[asked]
+        dense[member[wanted] * count + column[wanted]] = taken.weights[wanted]
         return dense.view(len(members), count, 2).permute(2, 1, 0)
 
     @property

@@ -87,6 +87,7 @@ def fit_models(
     fits.decide_on_times(draws[0].mask)
     holdouts: list[Holdout] = []
     trials: list[Trial] = []
+    few: tuple[FewCells, ...] = ()
     for draw in draws:
         last = draw is draws[-1]
         fitted = fits.fit_without(draw.mask, last) if holdouts else fits.decide(draw.mask, last)
@@ -98,11 +99,13 @@ def fit_models(
             estimates = estimates.only_near(fits.near_axes)
             trial = replace(trial, estimates=estimates.columns)
             fitted = fitted.only_near(fits.near_axes)
-        holdouts.append(Holdout(draw.mask, fitted, cells, trial.fold, estimates))
+        holdout = Holdout(draw.mask, fitted, cells, trial.fold, estimates)
+        if not few:
+            few = _try_few(holdout, fits.cells, draw)
+            holdout = replace(holdout, few=few)
+        holdouts.append(holdout)
         trials.append(trial)
-        if len(holdouts) == 1:
-            holdouts[0] = replace(holdouts[0], few=_try_few(holdouts[0], fits.cells, draw))
-    trust = _find_trust(trials, holdouts[0].few, fits)
+    trust = _find_trust(trials, few, fits)
     start = holdouts[-1].fitted if fits.schedule.warm else None
     if start is not None and fits.keeps:
         return start, trust, tuple(holdouts)
@@ -148,7 +151,7 @@ class _Fits:
         self.keeps = self.schedule.keeps and is_summed(
             len(cells.values), cells.side, len(cells.shape)
         )
-        """Whether the last of the fits without some cells is kept, and all are not fitted."""
+        """Whether the last of the fits without some cells is the result."""
         self.rank = limit_rank(self.sums, rank)
         self.widest = limit_rank(self.sums, max(rank, widest))
         self.most_products, self.products = widest, 0
@@ -220,9 +223,9 @@ class _Fits:
         self, mask: Tensor, last: bool
     ) -> tuple[list[MemberSums], Callable[[int], ClosedForm]]:
         """Sums without the cells of a mask, and the fit by these."""
-        frees = last and self.keeps  # sums of all cells are not needed again
+        is_result = last and self.keeps  # sums of all cells are not needed again
         sums = [
-            (self.sums.pop(0) if frees else self.sums[axis]).without(mask)
+            (self.sums.pop(0) if is_result else self.sums[axis]).without(mask)
             for axis in range(len(self.cells.shape))
         ]
         fit = partial(

@@ -200,7 +200,7 @@ def _directions(pair: tuple[MemberSums, MemberSums], left: Tensor, count: int) -
 def _normal(rows: int, columns: int, key: int, like: Tensor) -> Tensor:
     """Normal numbers that are hashes of their position: (rows, columns).
 
-    On a GPU torch compiles this function when it is called, which not every installation can.
+    On the CPU: on a GPU torch compiles ``ndtri`` when it is called, which fails without a compiler.
     """
     uniform = hashed_uniform(rows * columns, key, torch.device("cpu")).to(like.dtype)
     return torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6)).view(rows, columns).to(like)

@@ -246,15 +246,16 @@ def sizes(records: Sequence[Record]) -> str:
 
 def searches(records: Sequence[Record]) -> str:
     """How many runs of each method tried all of its settings before the budget was over."""
+    chosen = [r for r in records if r["table"] in TABLES and r.get("of", 0) > 1]
     rows = []
     for name in METHODS:
-        found = [r for r in records if r["method"] == name and r.get("of", 0) > 1]
+        found = [r for r in chosen if r["method"] == name]
         if found:
             tried = float(np.mean([r["tried"] / r["of"] for r in found]))
             done = sum(r["tried"] == r["of"] for r in found)
             rows.append([METHODS[name].title, str(len(found)), str(done), f"{100 * tried:.0f} %"])
     head = ["method", "runs with a choice", "that tried all settings", "mean share tried"]
-    budgets = sorted({r["limits"]["budget"] for r in records if r.get("of", 0) > 1})
+    budgets = sorted({r["limits"]["budget"] for r in chosen})
     if not rows:
         return "Not run yet."
     span = " to ".join(f"{budget:g}" for budget in dict.fromkeys((budgets[0], budgets[-1])))

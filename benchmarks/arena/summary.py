@@ -267,10 +267,9 @@ def missing(records: Sequence[Record]) -> dict[str, list[str]]:
     cells = {r["table"]: r["cells"] + r["queries"] for r in records if r["question"] == "cells"}
 
     def can_ask(question: str, table: str) -> bool:
-        share, number = share_shown(question), cells.get(table)
-        if number is not None and share is not None and question != "cells":
-            return QUESTIONS[question].asks(TABLES[table]) and round(share * number) >= MIN_SHOWN
-        return QUESTIONS[question].asks(TABLES[table])
+        share = None if question == "cells" else share_shown(question)
+        few = share and table in cells and round(share * cells[table]) < MIN_SHOWN
+        return QUESTIONS[question].asks(TABLES[table]) and not few
 
     return {
         question: left
